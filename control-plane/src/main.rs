@@ -1,0 +1,2 @@
+//! prefix-picker.
+fn main() {}

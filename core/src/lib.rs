@@ -1,0 +1,20 @@
+//! Pure logic that the Envoy filter and the control plane share.
+//!
+//! Nothing here touches the world: no I/O, no clock, no randomness, no logging. Time and random
+//! numbers are arguments. The same code runs natively in the control plane and as WebAssembly in
+//! Envoy, which is what makes their block hashes equal.
+//!
+//! | module | what it turns into what |
+//! |---|---|
+//! | [`prompt`] | request body -> the text (or token ids) that the engine will see |
+//! | [`blocks`] | text -> chained hashes of token-aligned blocks |
+//! | [`table`] | which replica holds which prefix -> pages, and pages -> matches |
+//! | [`sync`] | the bytes that a gateway and a control plane exchange |
+//! | [`pick`] | matches and load -> endpoints in order, with a reason |
+
+pub mod blocks;
+pub mod ids;
+pub mod pick;
+pub mod prompt;
+pub mod sync;
+pub mod table;

@@ -1,0 +1,2 @@
+//! Simulated engine.
+fn main() {}
