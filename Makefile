@@ -1,0 +1,62 @@
+# prefix-picker: bare `make` lists what there is. Everything fetched goes to .tools/, everything
+# that runs leaves its logs in .run/; both are ignored by git.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+export CARGO_TARGET_DIR := $(CURDIR)/target
+WASM := target/wasm32-wasip1/wasm/prefix_picker_filter.wasm
+CARGO_DENY := 0.20.2
+CASE ?=
+
+.PHONY: help build native wasm run stop test test-native test-wasm test-filter e2e e2e-short test-vllm lint bench clean
+
+help: ## this list
+	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
+
+build: native wasm ## the control plane and the engine simulator (release), and the filter (wasm)
+
+native:
+	cargo build --release --workspace --exclude prefix-picker-filter --exclude buffer-filter --bins
+
+wasm:
+	@tools/target.sh wasm32-wasip1
+	cargo build --profile wasm --target wasm32-wasip1 -p prefix-picker-filter
+	@ls -l $(WASM) | awk '{print $$NF ": " $$5 " bytes"}'
+
+run: build ## three simulated engines, the control plane and Envoy, in the background; prints a curl to try
+	@tools/run.sh start
+
+stop: ## ends what `make run` started
+	@tools/run.sh stop
+
+test: test-native test-filter test-wasm e2e-short ## everything: native tests, the wasm tests, a short end-to-end run in real Envoy
+
+test-native:
+	cargo test
+
+test-filter: # the filter's pure parts; its host calls only link as wasm
+	cargo test -p prefix-picker-filter
+
+test-wasm: ## core's tests as wasm: wasm32-unknown-unknown under node, wasm32-wasip1 under node:wasi
+	@tools/test-wasm.sh
+
+e2e: build ## the whole end-to-end suite in real Envoy (CASE=name for one case; CASE=list lists them)
+	ENVOY=$$(tools/envoy.sh) cargo test -p prefix-picker-tests --test e2e -- $(CASE)
+
+e2e-short: build
+	ENVOY=$$(tools/envoy.sh) cargo test -p prefix-picker-tests --test e2e -- --short
+
+test-vllm: build ## the accuracy case on two real vLLM engines (installs 2.6 GB into .tools/vllm the first time)
+	tests/vllm/run.sh
+
+lint: ## formatting, clippy with warnings denied (native and wasm), cargo-deny
+	cargo fmt --all --check
+	cargo clippy --all-targets -- -D warnings
+	@tools/target.sh wasm32-wasip1
+	cargo clippy -p prefix-picker-filter -p buffer-filter --target wasm32-wasip1 -- -D warnings
+	@tools/deny.sh $(CARGO_DENY)
+
+bench: build ## the filter's work, added latency and requests/s in real Envoy, and the index's rate
+	@tests/bench/run.sh
+
+clean: stop ## removes what was built (not .tools/, which is slow to fetch)
+	cargo clean
