@@ -1,1 +1,144 @@
-//! prompt
+//! Request body -> the text (or token ids) whose bytes equal those of the engine's prompt tokens.
+//!
+//! Two steps, so that the model's name is known before the profile is chosen:
+//!
+//! 1. [`parse_request`] reads the body once, straight into template values.
+//! 2. [`CompiledProfile::render`] does what the engine does before, during and after the chat
+//!    template: message normalisation, the template itself, and the tokenizer's own changes to the
+//!    text (NFC and the like).
+//!
+//! Whatever cannot be made exact is a [`Skip`] with a reason, never a guess: a wrong text would
+//! only miss, but a skip is counted and can be acted upon. There is no clock here; the time that
+//! `strftime_now` shows is an argument.
+//!
+//! | module | idea |
+//! |---|---|
+//! | `profile` | what a model's requests need to become text; pushed by the control plane |
+//! | `request` | JSON body -> [`ParsedRequest`] |
+//! | `messages`, `tools`, `kwargs` | what vLLM does to a request before its template runs |
+//! | `template`, `detect`, `python`, `methods`, `format`, `clock` | minijinja made equal to Hugging Face's Jinja2 |
+//! | `canonical` | what the tokenizer's normaliser does to the rendered text |
+//! | `compiled` | all of it together |
+
+mod compiled;
+mod profile;
+mod request;
+
+pub use compiled::{CompiledProfile, ProfileError};
+pub use profile::{
+    AddedToken, Canonical, CanonicalStep, Capability, ContentFormat, PROFILE_VERSION, Profile,
+};
+pub use request::{ParsedRequest, parse_request};
+
+/// The OpenAI-style interface that a request uses.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum Api {
+    /// `/v1/chat/completions`
+    ChatCompletions,
+    /// `/v1/completions`
+    Completions,
+}
+
+impl Api {
+    /// The interface behind a request's `:path`, with or without a query; `None` for any other.
+    ///
+    /// A prefix before `/v1/` is the caller's to strip.
+    #[must_use]
+    pub fn of_path(path: &str) -> Option<Self> {
+        let end = path.find(['?', '#']).unwrap_or(path.len());
+        match path.get(..end)? {
+            "/v1/chat/completions" => Some(Self::ChatCompletions),
+            "/v1/completions" => Some(Self::Completions),
+            _ => None,
+        }
+    }
+
+    /// Stable name for logs and metric labels.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::ChatCompletions => "chat_completions",
+            Self::Completions => "completions",
+        }
+    }
+}
+
+/// What the engine will see, up to its tokenizer.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum Prompt {
+    /// Canonical text: its bytes are the concatenated bytes of the engine's prompt tokens.
+    Text(String),
+    /// Token ids that the client sent; the engine uses them verbatim.
+    TokenIds(Vec<u32>),
+}
+
+/// Why a request has no exact prompt. Each is a normal outcome: the request goes on, picked by
+/// session and load.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Hash, PartialOrd, Ord)]
+pub enum Skip {
+    /// The body is not JSON that we can read (broken, nested too deeply, lone surrogates, `NaN`).
+    InvalidJson,
+    /// JSON, but of a shape that the engine refuses as well.
+    InvalidRequest,
+    /// Images, audio or video: their placeholders expand inside the engine.
+    Multimodal,
+    /// `prompt_embeds` instead of text.
+    PromptEmbeds,
+    /// `truncate_prompt_tokens` keeps the prompt's end, so that there is no prefix.
+    Truncated,
+    /// The request brings its own `chat_template`.
+    RequestTemplate,
+    /// The profile has no template for chat requests.
+    NoTemplate,
+    /// The profile says that this kind of request cannot be made exact.
+    PredictedOnly,
+    /// The template refused the conversation (`raise_exception`) or failed.
+    TemplateError,
+    /// The template used more work or memory than is allowed.
+    TemplateLimit,
+    /// A part of the request that the engine handles in a way we do not reproduce.
+    Unsupported,
+}
+
+impl Skip {
+    /// Every reason, for metrics that want to be there from the start.
+    pub const ALL: [Self; 11] = [
+        Self::InvalidJson,
+        Self::InvalidRequest,
+        Self::Multimodal,
+        Self::PromptEmbeds,
+        Self::Truncated,
+        Self::RequestTemplate,
+        Self::NoTemplate,
+        Self::PredictedOnly,
+        Self::TemplateError,
+        Self::TemplateLimit,
+        Self::Unsupported,
+    ];
+
+    /// Stable snake_case name: a metric label and a field of the access log.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::InvalidJson => "invalid_json",
+            Self::InvalidRequest => "invalid_request",
+            Self::Multimodal => "multimodal",
+            Self::PromptEmbeds => "prompt_embeds",
+            Self::Truncated => "truncated",
+            Self::RequestTemplate => "request_template",
+            Self::NoTemplate => "no_template",
+            Self::PredictedOnly => "predicted_only",
+            Self::TemplateError => "template_error",
+            Self::TemplateLimit => "template_limit",
+            Self::Unsupported => "unsupported",
+        }
+    }
+}
+
+impl core::fmt::Display for Skip {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+impl std::error::Error for Skip {}

@@ -1,0 +1,158 @@
+//! The prompt profile: all that turns one model's requests into text.
+//!
+//! The control plane builds it from the model's folder and pushes it to the gateways as JSON. Its
+//! hash goes into every block hash, so that an old and a new template can live side by side while
+//! a roll-out lasts.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+use sha2::{Digest, Sha256};
+
+/// Version of [`Profile`]'s meaning. Goes into its hash: raise it when the same profile would give
+/// other text.
+pub const PROFILE_VERSION: u32 = 1;
+
+/// What the control plane pushes: templates, special tokens and the tokenizer's normalisation.
+///
+/// Maps are ordered, so that the JSON and with it [`Profile::hash`] are the same everywhere.
+#[derive(Clone, PartialEq, Debug, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Profile {
+    /// [`PROFILE_VERSION`] of the writer.
+    pub version: u32,
+    /// The model's name or path, for people.
+    pub model: String,
+    /// The default chat template, Jinja2 source.
+    pub chat_template: Option<String>,
+    /// Templates chosen by name; `tool_use` is taken when the request has tools.
+    pub named_templates: BTreeMap<String, String>,
+    /// `bos_token`, `eos_token`, ...: text that templates may use.
+    pub special_tokens: BTreeMap<String, String>,
+    /// What the tokenizer does to text before it looks for tokens.
+    pub canonical: Canonical,
+    /// How message content is handed to the template.
+    pub content_format: ContentFormat,
+    /// The engine's `--default-chat-template-kwargs`.
+    pub default_chat_template_kwargs: BTreeMap<String, serde_json::Value>,
+    /// The engine's `--exclude-tools-when-tool-choice-none`.
+    pub exclude_tools_when_tool_choice_none: bool,
+    /// The engine's local time against UTC, for `strftime_now`.
+    pub utc_offset_minutes: i32,
+    /// Chat requests.
+    pub chat: Capability,
+    /// Completions with text prompts.
+    pub completions: Capability,
+    /// Prompts given as token ids.
+    pub token_ids: Capability,
+}
+
+impl Default for Profile {
+    fn default() -> Self {
+        Self {
+            version: PROFILE_VERSION,
+            model: String::new(),
+            chat_template: None,
+            named_templates: BTreeMap::new(),
+            special_tokens: BTreeMap::new(),
+            canonical: Canonical::default(),
+            content_format: ContentFormat::default(),
+            default_chat_template_kwargs: BTreeMap::new(),
+            exclude_tools_when_tool_choice_none: false,
+            utc_offset_minutes: 0,
+            chat: Capability::Exact,
+            completions: Capability::Exact,
+            token_ids: Capability::Exact,
+        }
+    }
+}
+
+impl Profile {
+    /// Identity of the text that this profile makes: the first 8 bytes, big-endian, of SHA-256 over
+    /// its JSON (fields in declared order, maps sorted, no white space).
+    ///
+    /// The model's name is part of it; so is everything else.
+    #[must_use]
+    pub fn hash(&self) -> u64 {
+        // Strings, numbers and maps with string keys: this cannot fail.
+        let json = serde_json::to_vec(self).unwrap_or_default();
+        let digest = Sha256::digest(&json);
+        digest
+            .iter()
+            .take(8)
+            .fold(0, |hash, &byte| (hash << 8) | u64::from(byte))
+    }
+}
+
+/// Can this kind of request be turned into exactly the engine's text?
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Capability {
+    /// Yes, byte for byte.
+    #[default]
+    Exact,
+    /// No; affinity works from routing history alone.
+    PredictedOnly {
+        /// What stands in the way, for people.
+        why: String,
+    },
+}
+
+/// How the engine hands message content to the template (`--chat-template-content-format`).
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum ContentFormat {
+    /// Found out from the template: `Openai` if it loops over a message's content.
+    #[default]
+    Auto,
+    /// Text parts joined by a newline.
+    String,
+    /// A list of parts.
+    Openai,
+}
+
+/// What a tokenizer does to text so that its tokens' bytes differ from the text's.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Canonical {
+    /// Steps applied, in order, to each run of text between added tokens.
+    pub steps: Vec<CanonicalStep>,
+    /// Tokens that are found in text before any step runs.
+    pub added_tokens: Vec<AddedToken>,
+    /// Text of what the post-processor puts before a prompt when special tokens are on
+    /// (`/v1/completions`): the BOS token, or nothing.
+    pub completions_prefix: String,
+}
+
+/// One step of a tokenizer's normaliser.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CanonicalStep {
+    /// Unicode normalisation form C.
+    Nfc,
+    /// Text put before the run, if the run is not empty.
+    Prepend(String),
+    /// Every occurrence of a text replaced.
+    Replace {
+        /// Text to look for; nothing happens if it is empty.
+        from: String,
+        /// What takes its place.
+        to: String,
+    },
+}
+
+/// A token that is matched in the text itself, before normalisation, like `<|im_start|>`.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(default)]
+pub struct AddedToken {
+    /// Its text.
+    pub content: String,
+    /// White space to its left is part of the match.
+    pub lstrip: bool,
+    /// White space to its right is part of the match.
+    pub rstrip: bool,
+    /// Matches only where no word character stands next to it.
+    pub single_word: bool,
+    /// Matched in normalised text rather than in the text as given.
+    pub normalized: bool,
+}

@@ -1,0 +1,53 @@
+//! JSON body -> [`ParsedRequest`], once, straight into template values.
+
+use minijinja::Value;
+
+use super::{Api, Skip};
+
+/// A request body, read but not yet rendered.
+#[derive(Clone, Debug)]
+pub struct ParsedRequest {
+    /// The interface it came by.
+    pub api: Api,
+    /// `model`, if it is a string.
+    pub model: Option<String>,
+    /// `cache_salt`, if it is a string that is not empty: part of the seed of the block hashes.
+    pub cache_salt: Option<String>,
+    /// `session_id`, if it is a string: a tie-breaker between replicas.
+    pub session_id: Option<String>,
+    /// `stream`.
+    pub stream: bool,
+    /// The whole body: a map.
+    pub(super) body: Value,
+}
+
+/// Reads a body. Unknown fields and odd values are kept for [`super::CompiledProfile::render`],
+/// which knows what they mean to the engine.
+///
+/// # Errors
+/// [`Skip::InvalidJson`] if it is not JSON, or nested deeper than 128; [`Skip::InvalidRequest`] if
+/// it is not an object.
+pub fn parse_request(api: Api, body: &[u8]) -> Result<ParsedRequest, Skip> {
+    let body: Value = serde_json::from_slice(body).map_err(|_| Skip::InvalidJson)?;
+    if body.kind() != minijinja::value::ValueKind::Map {
+        return Err(Skip::InvalidRequest);
+    }
+    let string = |name: &str| {
+        let value = field(&body, name)?;
+        value.as_str().filter(|s| !s.is_empty()).map(str::to_owned)
+    };
+    Ok(ParsedRequest {
+        api,
+        model: string("model"),
+        cache_salt: string("cache_salt"),
+        session_id: string("session_id"),
+        stream: field(&body, "stream").is_some_and(|v| v.is_true()),
+        body,
+    })
+}
+
+/// A field of a map that is there and not null.
+pub(super) fn field(map: &Value, name: &str) -> Option<Value> {
+    let value = map.get_attr(name).ok()?;
+    (!value.is_undefined() && !value.is_none()).then_some(value)
+}
