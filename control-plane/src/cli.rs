@@ -1,0 +1,33 @@
+//! The command line.
+
+use std::process::ExitCode;
+
+use clap::{Parser, Subcommand};
+
+pub mod decode_events;
+
+/// Knows which replica of an LLM holds which prompt prefix, and tells Envoy.
+#[derive(Debug, Parser)]
+#[command(name = "prefix-picker", version)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// What the program can do.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Print the KV events of a capture, one JSON object a line
+    DecodeEvents(decode_events::Args),
+}
+
+/// Runs one command.
+///
+/// # Errors
+/// What the command could not get past; `main` prints it.
+pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
+    match cli.command {
+        Command::DecodeEvents(args) => decode_events::run(&args),
+    }
+}
