@@ -16,13 +16,25 @@
 //! | `profile` | what a model's requests need to become text; pushed by the control plane |
 //! | `request` | JSON body -> [`ParsedRequest`] |
 //! | `messages`, `tools`, `kwargs` | what vLLM does to a request before its template runs |
-//! | `template`, `detect`, `python`, `methods`, `format`, `clock` | minijinja made equal to Hugging Face's Jinja2 |
+//! | `template`, `source`, `detect`, `filters`, `tojson`, `methods`, `python`, `clock` | minijinja made equal to Hugging Face's Jinja2 |
 //! | `canonical` | what the tokenizer's normaliser does to the rendered text |
 //! | `compiled` | all of it together |
 
+mod canonical;
+mod clock;
 mod compiled;
+mod detect;
+mod filters;
+mod kwargs;
+mod messages;
+mod methods;
 mod profile;
+mod python;
 mod request;
+mod source;
+mod template;
+mod tojson;
+mod tools;
 
 pub use compiled::{CompiledProfile, ProfileError};
 pub use profile::{
@@ -142,3 +154,6 @@ impl core::fmt::Display for Skip {
 }
 
 impl std::error::Error for Skip {}
+
+#[cfg(all(test, not(target_arch = "wasm32")))]
+mod corpus_tests;

@@ -1,11 +1,29 @@
 //! A profile, compiled once, and the rendering of requests with it.
 
-use super::{ParsedRequest, Profile, Prompt, Skip};
+use std::collections::BTreeMap;
+
+use minijinja::value::{Value, ValueKind};
+
+use super::canonical::Canonicaliser;
+use super::clock::Clock;
+use super::request::field;
+use super::template::Template;
+use super::{
+    Api, Capability, ContentFormat, ParsedRequest, Profile, Prompt, Skip, kwargs, messages, tools,
+};
+
+/// What transformers puts at the end of a message that is to be continued, to find it again.
+const CONTINUE_MARK: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
 
 /// A [`Profile`] whose templates are compiled.
 #[derive(Debug)]
 pub struct CompiledProfile {
     profile: Profile,
+    template: Option<Template>,
+    tool_template: Option<Template>,
+    special_tokens: Vec<(Value, Value)>,
+    default_kwargs: Vec<(Value, Value)>,
+    canonical: Canonicaliser,
 }
 
 /// Why a profile cannot be used.
@@ -28,7 +46,27 @@ impl CompiledProfile {
     /// # Errors
     /// [`ProfileError::Template`] names the template that does not compile, and where.
     pub fn compile(profile: &Profile) -> Result<Self, ProfileError> {
+        let compile = |name: &str, source: Option<&String>| {
+            let template = source.map(|source| Template::compile(source)).transpose();
+            template.map_err(|source| ProfileError::Template {
+                name: name.to_owned(),
+                source,
+            })
+        };
+        let named = &profile.named_templates;
+        let default = profile
+            .chat_template
+            .as_ref()
+            .or_else(|| named.get("default"));
+        let text = |(name, text): (&String, &String)| {
+            (Value::from(name.as_str()), Value::from(text.as_str()))
+        };
         Ok(Self {
+            template: compile("default", default)?,
+            tool_template: compile("tool_use", named.get("tool_use"))?,
+            special_tokens: profile.special_tokens.iter().map(text).collect(),
+            default_kwargs: default_kwargs(&profile.default_chat_template_kwargs),
+            canonical: Canonicaliser::new(&profile.canonical),
             profile: profile.clone(),
         })
     }
@@ -46,7 +84,130 @@ impl CompiledProfile {
     /// # Errors
     /// Every [`Skip`] but [`Skip::InvalidJson`].
     pub fn render(&self, request: &ParsedRequest, now_unix_s: i64) -> Result<Prompt, Skip> {
-        let _ = (request, now_unix_s, &self.profile);
-        Err(Skip::Unsupported)
+        if field(&request.body, "truncate_prompt_tokens").is_some() {
+            return Err(Skip::Truncated);
+        }
+        match request.api {
+            Api::ChatCompletions => self.render_chat(request, now_unix_s).map(Prompt::Text),
+            Api::Completions => self.render_completion(&request.body),
+        }
     }
+
+    fn render_chat(&self, request: &ParsedRequest, now_unix_s: i64) -> Result<String, Skip> {
+        exact(&self.profile.chat)?;
+        let body = &request.body;
+        if field(body, "chat_template").is_some() {
+            return Err(Skip::RequestTemplate);
+        }
+        let tools = tools::normalise(body, self.profile.exclude_tools_when_tool_choice_none)?;
+        let template = match (&tools, &self.tool_template) {
+            (Some(_), Some(template)) => template,
+            _ => self.template.as_ref().ok_or(Skip::NoTemplate)?,
+        };
+        let as_parts = match self.profile.content_format {
+            ContentFormat::Auto => template.takes_parts,
+            ContentFormat::String => false,
+            ContentFormat::Openai => true,
+        };
+        let messages = field(body, "messages").ok_or(Skip::InvalidRequest)?;
+        let mut messages = messages::normalise(&messages, as_parts)?;
+        if !template.knows_developer && messages.iter().any(|m| m.is_role("developer")) {
+            messages = messages::without_developer(messages);
+        }
+        let mut given = kwargs::merge(body, &self.special_tokens, &self.default_kwargs)?;
+        let mut continued = None;
+        if given.continue_final_message {
+            let last = messages.last_mut().filter(|_| template.mentions_content);
+            let text = last.and_then(|message| message.mark(CONTINUE_MARK));
+            continued = Some(text.ok_or(Skip::InvalidRequest)?);
+        }
+        let messages: Vec<Value> = messages.into_iter().map(|m| m.into_value()).collect();
+        given
+            .variables
+            .push(("tools".into(), tools.unwrap_or_else(|| Value::from(()))));
+        given
+            .variables
+            .push(("messages".into(), Value::from(messages)));
+        let clock = Clock::at(now_unix_s, self.profile.utc_offset_minutes);
+        let mut text = template.render(given.variables, clock, request.bytes)?;
+        if let Some(final_text) = continued {
+            cut_at_mark(&mut text, &final_text)?;
+        }
+        let special_tokens = field(body, "add_special_tokens").is_some_and(|v| v.is_true());
+        Ok(self.canonical.apply(text, special_tokens))
+    }
+
+    fn render_completion(&self, body: &Value) -> Result<Prompt, Skip> {
+        if field(body, "prompt_embeds").is_some() {
+            return Err(Skip::PromptEmbeds);
+        }
+        // Only fill-in-the-middle renderers take it, each in its own way.
+        if field(body, "suffix").is_some() {
+            return Err(Skip::Unsupported);
+        }
+        let prompt = field(body, "prompt").ok_or(Skip::InvalidRequest)?;
+        // Of several prompts, each a request of its own to the engine, the first decides.
+        let prompt = match prompt.kind() {
+            ValueKind::Seq => {
+                let first = prompt
+                    .get_item_by_index(0)
+                    .map_err(|_| Skip::InvalidRequest)?;
+                if first.kind() == ValueKind::Number {
+                    prompt
+                } else {
+                    first
+                }
+            }
+            _ => prompt,
+        };
+        if let Some(text) = prompt.as_str() {
+            exact(&self.profile.completions)?;
+            let special_tokens = field(body, "add_special_tokens").is_none_or(|v| v.is_true());
+            return Ok(Prompt::Text(
+                self.canonical.apply(text.to_owned(), special_tokens),
+            ));
+        }
+        if prompt.kind() != ValueKind::Seq || prompt.len() == Some(0) {
+            return Err(Skip::InvalidRequest);
+        }
+        exact(&self.profile.token_ids)?;
+        let ids = prompt.try_iter().map_err(|_| Skip::InvalidRequest)?;
+        let ids = ids.map(|id| u32::try_from(id).map_err(|_| Skip::InvalidRequest));
+        ids.collect::<Result<_, _>>().map(Prompt::TokenIds)
+    }
+}
+
+fn exact(capability: &Capability) -> Result<(), Skip> {
+    match capability {
+        Capability::Exact => Ok(()),
+        Capability::PredictedOnly { .. } => Err(Skip::PredictedOnly),
+    }
+}
+
+/// Through JSON text, so that a number is the same kind of number as in a request.
+fn default_kwargs(kwargs: &BTreeMap<String, serde_json::Value>) -> Vec<(Value, Value)> {
+    let value = |json: &serde_json::Value| {
+        let text = serde_json::to_string(json).ok()?;
+        serde_json::from_str::<Value>(&text).ok()
+    };
+    let pair = |(name, json): (&String, _)| Some((Value::from(name.as_str()), value(json)?));
+    kwargs.iter().filter_map(pair).collect()
+}
+
+/// Ends the text where the message that is to be continued ends.
+fn cut_at_mark(text: &mut String, final_text: &str) -> Result<(), Skip> {
+    if !text.contains(final_text.trim_matches(super::python::is_space)) {
+        return Err(Skip::InvalidRequest);
+    }
+    let mark = CONTINUE_MARK.trim_end();
+    let at = text.rfind(mark).ok_or(Skip::InvalidRequest)?;
+    let whole = text
+        .get(at..)
+        .is_some_and(|tail| tail.starts_with(CONTINUE_MARK));
+    text.truncate(at);
+    if !whole {
+        // The template trimmed the message, and with it the end of the mark.
+        text.truncate(text.trim_end_matches(super::python::is_space).len());
+    }
+    Ok(())
 }

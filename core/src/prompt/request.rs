@@ -17,6 +17,8 @@ pub struct ParsedRequest {
     pub session_id: Option<String>,
     /// `stream`.
     pub stream: bool,
+    /// Size of the body.
+    pub(super) bytes: usize,
     /// The whole body: a map.
     pub(super) body: Value,
 }
@@ -28,6 +30,7 @@ pub struct ParsedRequest {
 /// [`Skip::InvalidJson`] if it is not JSON, or nested deeper than 128; [`Skip::InvalidRequest`] if
 /// it is not an object.
 pub fn parse_request(api: Api, body: &[u8]) -> Result<ParsedRequest, Skip> {
+    let bytes = body.len();
     let body: Value = serde_json::from_slice(body).map_err(|_| Skip::InvalidJson)?;
     if body.kind() != minijinja::value::ValueKind::Map {
         return Err(Skip::InvalidRequest);
@@ -42,6 +45,7 @@ pub fn parse_request(api: Api, body: &[u8]) -> Result<ParsedRequest, Skip> {
         cache_salt: string("cache_salt"),
         session_id: string("session_id"),
         stream: field(&body, "stream").is_some_and(|v| v.is_true()),
+        bytes,
         body,
     })
 }
@@ -50,4 +54,10 @@ pub fn parse_request(api: Api, body: &[u8]) -> Result<ParsedRequest, Skip> {
 pub(super) fn field(map: &Value, name: &str) -> Option<Value> {
     let value = map.get_attr(name).ok()?;
     (!value.is_undefined() && !value.is_none()).then_some(value)
+}
+
+/// Keys and values of a map, in order; nothing for any other value.
+pub(super) fn pairs(map: &Value) -> impl Iterator<Item = (Value, Value)> {
+    let pairs = map.as_object().and_then(|object| object.try_iter_pairs());
+    pairs.into_iter().flatten()
 }

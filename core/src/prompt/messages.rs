@@ -1,0 +1,417 @@
+//! What vLLM (0.32) and transformers do to `messages` before the template sees them.
+//!
+//! Every message is rebuilt from the keys that vLLM knows, in its order; content becomes one string
+//! or a list of parts; tool calls are validated (which sorts their keys) and their arguments turned
+//! from JSON text into objects.
+
+use minijinja::value::{Value, ValueKind};
+
+use super::Skip;
+use super::request::{field, pairs};
+
+/// Part types that are text, whatever they are called.
+const TEXT_PARTS: [&str; 5] = ["text", "input_text", "output_text", "refusal", "thinking"];
+/// Part types that the engine replaces by placeholders.
+const MEDIA_PARTS: [&str; 9] = [
+    "input_image",
+    "image_url",
+    "image_embeds",
+    "audio_embeds",
+    "video_embeds",
+    "image_pil",
+    "audio_url",
+    "input_audio",
+    "video_url",
+];
+/// Keys that vLLM takes for its own in a part; any other goes along to the template.
+const KNOWN_PART_KEYS: [&str; 18] = [
+    "text",
+    "type",
+    "image_url",
+    "input_audio",
+    "file",
+    "refusal",
+    "prompt_cache_breakpoint",
+    "audio_url",
+    "video_url",
+    "image_pil",
+    "uuid",
+    "image_embeds",
+    "audio_embeds",
+    "video_embeds",
+    "data",
+    "thinking",
+    "closed",
+    "name",
+];
+/// A line of system text that changes with every request and that vLLM drops.
+const BILLING_HEADER: &str = "x-anthropic-billing-header";
+
+/// A message as the template sees it: keys in order.
+pub(super) struct Message {
+    role: Value,
+    content: Value,
+    rest: Vec<(&'static str, Value)>,
+}
+
+/// The conversation as vLLM hands it to transformers.
+///
+/// # Errors
+/// [`Skip::InvalidRequest`] for what the engine refuses, [`Skip::Multimodal`],
+/// [`Skip::PromptEmbeds`].
+pub(super) fn normalise(messages: &Value, as_parts: bool) -> Result<Vec<Message>, Skip> {
+    if messages.kind() != ValueKind::Seq {
+        return Err(Skip::InvalidRequest);
+    }
+    let iter = messages.try_iter().map_err(|_| Skip::InvalidRequest)?;
+    let list = iter
+        .map(|message| Message::of(&message, as_parts))
+        .collect::<Result<Vec<_>, _>>()?;
+    if list.is_empty() {
+        Err(Skip::InvalidRequest)
+    } else {
+        Ok(list)
+    }
+}
+
+impl Message {
+    fn of(message: &Value, as_parts: bool) -> Result<Self, Skip> {
+        let role = field(message, "role").filter(|r| r.as_str().is_some());
+        let role = role.ok_or(Skip::InvalidRequest)?;
+        let kind = role.as_str().unwrap_or_default().to_owned();
+        let content = match field(message, "content") {
+            Some(content) => content,
+            // Only an assistant may have nothing to say.
+            None if kind != "assistant"
+                && message.get_attr("content").is_ok_and(|v| v.is_none()) =>
+            {
+                return Err(Skip::InvalidRequest);
+            }
+            None => Value::from(Vec::<Value>::new()),
+        };
+        let mut content = Content::of(&content, kind == "system", as_parts)?;
+        let mut rest = Vec::new();
+        if kind == "assistant" {
+            if let Some(calls) = field(message, "tool_calls") {
+                rest.extend(tool_calls(&calls)?.map(|calls| ("tool_calls", calls)));
+            }
+            let reasoning =
+                field(message, "reasoning").or_else(|| field(message, "reasoning_content"));
+            if let Some(reasoning) = reasoning {
+                if reasoning.as_str().is_none() {
+                    return Err(Skip::InvalidRequest);
+                }
+                rest.push(("reasoning", reasoning.clone()));
+                rest.push(("reasoning_content", reasoning));
+            }
+        } else if kind == "tool" {
+            rest.extend(field(message, "tool_call_id").map(|id| ("tool_call_id", id)));
+            content.join_if_text();
+        }
+        for name in ["name", "task"] {
+            rest.extend(
+                field(message, name)
+                    .filter(|v| v.as_str().is_some())
+                    .map(|v| (name, v)),
+            );
+        }
+        if kind == "developer" {
+            rest.extend(field(message, "tools").map(|tools| ("tools", tools)));
+        }
+        Ok(Self {
+            role,
+            content: content.into_value(),
+            rest,
+        })
+    }
+
+    pub(super) fn is_role(&self, role: &str) -> bool {
+        self.role.as_str() == Some(role)
+    }
+
+    /// The value for the template. transformers puts `thinking` first if there is reasoning.
+    pub(super) fn into_value(self) -> Value {
+        let thinking = self.rest.iter().find(|(name, _)| *name == "reasoning");
+        let thinking = thinking.map(|(_, reasoning)| ("thinking", reasoning.clone()));
+        let head = [("role", self.role), ("content", self.content)];
+        Value::from_pairs(thinking.into_iter().chain(head).chain(self.rest))
+    }
+
+    /// Appends a mark to the message's text: to its last part with text.
+    ///
+    /// Gives the text as it was; `None` if there is none.
+    pub(super) fn mark(&mut self, mark: &str) -> Option<String> {
+        if let Some(text) = self.content.as_str().map(str::to_owned) {
+            self.content = Value::from(format!("{text}{mark}"));
+            return Some(text);
+        }
+        let mut parts: Vec<Value> = self.content.try_iter().ok()?.collect();
+        let part = parts
+            .iter_mut()
+            .rev()
+            .find(|part| field(part, "text").is_some())?;
+        let text = field(part, "text")?.as_str()?.to_owned();
+        let marked = Value::from(format!("{text}{mark}"));
+        *part = Value::from_pairs(pairs(part).map(|(key, value)| {
+            let value = if key.as_str() == Some("text") {
+                marked.clone()
+            } else {
+                value
+            };
+            (key, value)
+        }));
+        self.content = Value::from(parts);
+        Some(text)
+    }
+}
+
+/// `developer` becomes `system`, and then all system messages one, in front.
+pub(super) fn without_developer(messages: Vec<Message>) -> Vec<Message> {
+    let (mut systems, mut others, mut scattered) = (Vec::new(), Vec::new(), false);
+    for (n, mut message) in messages.into_iter().enumerate() {
+        if message.is_role("developer") {
+            message.role = Value::from("system");
+            message.rest.retain(|(name, _)| *name != "tools");
+        }
+        if message.is_role("system") {
+            scattered |= n > 0;
+            systems.push(message);
+        } else {
+            others.push(message);
+        }
+    }
+    if scattered {
+        let texts: Vec<String> = systems
+            .iter()
+            .map(|m| joined(&m.content))
+            .filter(|text| !text.is_empty())
+            .collect();
+        let content = Value::from(texts.join("\n\n"));
+        systems = vec![Message {
+            role: Value::from("system"),
+            content,
+            rest: Vec::new(),
+        }];
+    }
+    systems.extend(others);
+    systems
+}
+
+fn joined(content: &Value) -> String {
+    match content.as_str() {
+        Some(text) => text.to_owned(),
+        None => {
+            let parts = content.try_iter().into_iter().flatten();
+            let texts: Vec<String> = parts
+                .filter_map(|part| field(&part, "text")?.as_str().map(str::to_owned))
+                .collect();
+            texts.join("\n")
+        }
+    }
+}
+
+enum Content {
+    Text(Value),
+    Parts(Vec<Value>),
+}
+
+impl Content {
+    fn of(content: &Value, system: bool, as_parts: bool) -> Result<Self, Skip> {
+        if content.as_str().is_some() {
+            let kept = if system {
+                without_header(content)
+            } else {
+                Some(content.clone())
+            };
+            return Ok(match (kept, as_parts) {
+                (Some(text), false) => Self::Text(text),
+                (Some(text), true) => Self::Parts(vec![text_part(text, None)]),
+                (None, false) => Self::Text(Value::from("")),
+                (None, true) => Self::Parts(Vec::new()),
+            });
+        }
+        if content.kind() != ValueKind::Seq {
+            return Err(Skip::InvalidRequest);
+        }
+        let mut parts = Vec::new();
+        for part in content.try_iter().map_err(|_| Skip::InvalidRequest)? {
+            parts.extend(Part::of(&part, system)?.map(|part| part.into_value(as_parts)));
+        }
+        if as_parts {
+            return Ok(Self::Parts(parts));
+        }
+        let texts: Vec<&str> = parts.iter().filter_map(|part| part.as_str()).collect();
+        Ok(Self::Text(Value::from(texts.join("\n"))))
+    }
+
+    /// Tool results made only of text are one string, in either format.
+    fn join_if_text(&mut self) {
+        let Self::Parts(parts) = self else { return };
+        let is_text =
+            |part: &Value| field(part, "type").is_some_and(|t| t.as_str() == Some("text"));
+        if parts.iter().all(is_text) {
+            let texts: Vec<Value> = parts
+                .iter()
+                .filter_map(|part| field(part, "text"))
+                .collect();
+            let texts: Vec<&str> = texts.iter().filter_map(|text| text.as_str()).collect();
+            *self = Self::Text(Value::from(texts.join("\n")));
+        }
+    }
+
+    fn into_value(self) -> Value {
+        match self {
+            Self::Text(text) => text,
+            Self::Parts(parts) => Value::from(parts),
+        }
+    }
+}
+
+/// One part of a message's content that is no media.
+enum Part {
+    /// Text, and the part it came from if that was an object.
+    Text(Value, Option<Value>),
+    /// The name of a tool.
+    ToolReference(Value),
+}
+
+impl Part {
+    /// `None` for a part that the engine passes over.
+    fn of(part: &Value, system: bool) -> Result<Option<Self>, Skip> {
+        if part.as_str().is_some() {
+            let kept = if system {
+                without_header(part)
+            } else {
+                Some(part.clone())
+            };
+            return Ok(kept.map(|text| Self::Text(text, None)));
+        }
+        if part.kind() != ValueKind::Map {
+            return Err(Skip::InvalidRequest);
+        }
+        if MEDIA_PARTS.iter().any(|key| field(part, key).is_some()) {
+            return Err(Skip::Multimodal);
+        }
+        let kind = field(part, "type");
+        let Some(kind) = kind.as_ref().and_then(|kind| kind.as_str()) else {
+            return Err(Skip::InvalidRequest);
+        };
+        if MEDIA_PARTS.contains(&kind) {
+            return Err(Skip::Multimodal);
+        }
+        if kind == "prompt_embeds" {
+            return Err(Skip::PromptEmbeds);
+        }
+        if kind == "tool_reference" {
+            let name = field(part, "name").filter(|name| name.as_str().is_some());
+            return Ok(Some(Self::ToolReference(name.ok_or(Skip::InvalidRequest)?)));
+        }
+        if !TEXT_PARTS.contains(&kind) || field(part, "uuid").is_some() {
+            return Err(Skip::InvalidRequest);
+        }
+        let key = if kind == "refusal" || kind == "thinking" {
+            kind
+        } else {
+            "text"
+        };
+        let text = field(part, key).filter(|text| text.as_str().is_some());
+        let text = text.ok_or(Skip::InvalidRequest)?;
+        let kept = if system && kind == "text" {
+            without_header(&text)
+        } else {
+            Some(text)
+        };
+        Ok(kept.map(|text| Self::Text(text, Some(part.clone()))))
+    }
+
+    fn into_value(self, as_parts: bool) -> Value {
+        match self {
+            Self::Text(text, _) if !as_parts => text,
+            Self::Text(text, part) => text_part(text, part.as_ref()),
+            Self::ToolReference(name) if !as_parts => name,
+            Self::ToolReference(name) => {
+                Value::from_pairs([("type", Value::from("tool_reference")), ("name", name)])
+            }
+        }
+    }
+}
+
+/// `{"type": "text", "text": ...}` and whatever unknown keys the part had.
+fn text_part(text: Value, part: Option<&Value>) -> Value {
+    let known = [("type", Value::from("text")), ("text", text)];
+    let known = known.map(|(key, value)| (Value::from(key), value));
+    let extra = part.into_iter().flat_map(pairs);
+    let extra =
+        extra.filter(|(key, _)| !KNOWN_PART_KEYS.contains(&key.as_str().unwrap_or_default()));
+    Value::from_pairs(known.into_iter().chain(extra))
+}
+
+/// System text without the header line; `None` if nothing is left of it.
+fn without_header(text: &Value) -> Option<Value> {
+    match text.as_str() {
+        Some(t) if t.starts_with(BILLING_HEADER) => {
+            let (_, rest) = t.split_once('\n')?;
+            (!rest.is_empty()).then(|| Value::from(rest))
+        }
+        _ => Some(text.clone()),
+    }
+}
+
+/// Tool calls with keys as the engine's validation orders them; `None` if there are none.
+fn tool_calls(calls: &Value) -> Result<Option<Value>, Skip> {
+    if calls.kind() != ValueKind::Seq {
+        return Err(Skip::InvalidRequest);
+    }
+    let iter = calls.try_iter().map_err(|_| Skip::InvalidRequest)?;
+    let calls = iter
+        .map(|call| tool_call(&call))
+        .collect::<Result<Vec<_>, _>>()?;
+    Ok((!calls.is_empty()).then(|| Value::from(calls)))
+}
+
+fn tool_call(call: &Value) -> Result<Value, Skip> {
+    let function = field(call, "function").filter(|f| f.kind() == ValueKind::Map);
+    let function = function.ok_or(Skip::InvalidRequest)?;
+    if field(call, "type").is_some_and(|kind| kind.as_str() != Some("function")) {
+        return Err(Skip::InvalidRequest);
+    }
+    let arguments = arguments(field(&function, "arguments"));
+    let function = reordered(
+        &function,
+        &["arguments", "name"],
+        &[("arguments", arguments)],
+    );
+    Ok(reordered(
+        call,
+        &["id", "function", "type"],
+        &[("function", function)],
+    ))
+}
+
+/// Arguments are a JSON object as text; the template gets the object. What is not one becomes `{}`.
+fn arguments(given: Option<Value>) -> Value {
+    let parsed = match &given {
+        Some(value) => match value.as_str() {
+            Some(text) => serde_json::from_str::<Value>(text).ok(),
+            None => Some(value.clone()),
+        },
+        None => None,
+    };
+    let object = parsed.filter(|value| value.kind() == ValueKind::Map);
+    object.unwrap_or_else(|| Value::from_pairs(core::iter::empty::<(Value, Value)>()))
+}
+
+/// A map with some keys first and some values replaced.
+fn reordered(map: &Value, first: &[&str], replaced: &[(&str, Value)]) -> Value {
+    let value_of = |key: &str| {
+        let replacement = replaced.iter().find(|(name, _)| *name == key);
+        replacement
+            .map(|(_, value)| value.clone())
+            .or_else(|| field(map, key))
+    };
+    let head = first
+        .iter()
+        .filter_map(|key| Some((Value::from(*key), value_of(key)?)));
+    let tail = pairs(map).filter(|(key, _)| !first.contains(&key.as_str().unwrap_or_default()));
+    Value::from_pairs(head.chain(tail))
+}
