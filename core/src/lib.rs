@@ -13,6 +13,7 @@
 //! | [`pick`] | matches and load -> endpoints in order, with a reason |
 
 pub mod blocks;
+pub mod checksum;
 pub mod ids;
 pub mod pick;
 pub mod prompt;

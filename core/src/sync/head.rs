@@ -1,0 +1,214 @@
+//! The head: what a gateway must know besides the pages to pick an endpoint.
+//!
+//! Small (about 60 bytes a replica), sent whole whenever it changes, kept in shared data as it came.
+
+use super::cursor::{Reader, Writer};
+use super::{MAJOR, MINOR, SyncError, check_major};
+use crate::blocks::PoolKey;
+use crate::ids::{Epoch, ReplicaIndex};
+
+const MAGIC: [u8; 4] = *b"PPHD";
+
+/// All pools and replicas of one control plane, at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Head {
+    /// The table's life. Replica numbers mean nothing outside it.
+    pub epoch: Epoch,
+    /// The page layout; pages of another generation are misses.
+    pub generation: u32,
+    /// Number of pages of this generation, at least 1.
+    pub page_count: u32,
+    /// The table's newest sequence number when this head was made.
+    pub seq: u64,
+    /// Grows with every change of anything in the head.
+    pub version: u64,
+    /// The pools, in the control plane's order.
+    pub pools: Vec<PoolHead>,
+    /// The replicas of all pools.
+    pub replicas: Vec<ReplicaHead>,
+}
+
+/// One pool: the replicas of one base model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PoolHead {
+    /// The pool's name in the control plane's configuration.
+    pub name: String,
+    /// Key of the pool's hash domain, derived from the fleet secret, which itself never leaves the
+    /// control plane.
+    pub key: PoolKey,
+    /// Hash of the prompt profile, see [`crate::prompt::Profile`].
+    pub profile_hash: u64,
+    /// Model names that requests use for this pool.
+    pub models: Vec<String>,
+    /// Envoy clusters that route to this pool.
+    pub clusters: Vec<String>,
+    /// The engines' block size in tokens, 0 while unknown.
+    pub block_size: u32,
+    /// Mean prompt bytes per token, in thousandths, 0 while unknown.
+    pub bytes_per_token_milli: u32,
+    /// Blocks of token-id prompts are in the table.
+    pub token_ids: bool,
+}
+
+/// One replica.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaHead {
+    /// Its number within the epoch.
+    pub index: ReplicaIndex,
+    /// Its pool: position in [`Head::pools`].
+    pub pool: u16,
+    /// `ip:port` as Envoy's cluster knows it.
+    pub endpoint: String,
+    /// May it get requests, and can its pages be believed?
+    pub state: ReplicaState,
+    /// Requests running on the engine at the last scrape.
+    pub running: u32,
+    /// Requests waiting on the engine at the last scrape.
+    pub waiting: u32,
+    /// Used share of the KV cache at the last scrape, in thousandths.
+    pub kv_usage_permille: u16,
+}
+
+/// What a replica may be used for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ReplicaState {
+    /// Healthy, its blocks are known.
+    Ready,
+    /// Healthy, but its blocks are not (or not yet) known: picked by load alone.
+    Warming,
+    /// Gets no new requests.
+    Draining,
+    /// Not healthy: gets no requests.
+    Down,
+}
+
+impl ReplicaState {
+    /// May this replica be named for a new request?
+    #[must_use]
+    pub fn is_pickable(self) -> bool {
+        matches!(self, Self::Ready | Self::Warming)
+    }
+
+    fn code(self) -> u8 {
+        match self {
+            Self::Ready => 0,
+            Self::Warming => 1,
+            Self::Draining => 2,
+            Self::Down => 3,
+        }
+    }
+
+    /// A state this build does not know is one it must not send requests to.
+    fn of_code(code: u8) -> Self {
+        match code {
+            0 => Self::Ready,
+            1 => Self::Warming,
+            2 => Self::Draining,
+            _ => Self::Down,
+        }
+    }
+}
+
+impl Head {
+    /// The head's bytes. Fails where a string or list is longer than 65,535.
+    pub fn encode(&self) -> Result<Vec<u8>, SyncError> {
+        let mut w = Writer::default();
+        w.raw(&MAGIC);
+        w.u16(MAJOR);
+        w.u16(MINOR);
+        w.u64(self.epoch.0);
+        w.u32(self.generation);
+        w.u32(self.page_count);
+        w.u64(self.seq);
+        w.u64(self.version);
+        w.list(&self.pools, |w, p| p.encode(w))?;
+        w.list(&self.replicas, |w, r| r.encode(w))?;
+        Ok(w.into_bytes())
+    }
+
+    /// Reads a head. Bytes behind the last replica belong to a later minor version and are ignored.
+    pub fn decode(bytes: &[u8]) -> Result<Self, SyncError> {
+        let mut r = Reader::new(bytes);
+        if r.array::<4>()? != MAGIC {
+            return Err(SyncError::BadMagic);
+        }
+        check_major(r.u16()?)?;
+        r.u16()?;
+        let head = Self {
+            epoch: Epoch(r.u64()?),
+            generation: r.u32()?,
+            page_count: r.u32()?,
+            seq: r.u64()?,
+            version: r.u64()?,
+            pools: r.list(PoolHead::decode)?,
+            replicas: r.list(ReplicaHead::decode)?,
+        };
+        let pools = head.pools.len();
+        if head.replicas.iter().any(|r| usize::from(r.pool) >= pools) {
+            return Err(SyncError::Invalid("a replica names a pool that is not there"));
+        }
+        if head.page_count == 0 {
+            return Err(SyncError::Invalid("no pages"));
+        }
+        Ok(head)
+    }
+
+    /// The version of an encoded head, without decoding the rest.
+    pub fn version_of(bytes: &[u8]) -> Result<(Epoch, u64), SyncError> {
+        let mut r = Reader::new(bytes);
+        r.take(8)?;
+        let epoch = Epoch(r.u64()?);
+        r.take(16)?;
+        Ok((epoch, r.u64()?))
+    }
+}
+
+impl PoolHead {
+    fn encode(&self, w: &mut Writer) -> Result<(), SyncError> {
+        w.string(&self.name)?;
+        w.raw(&self.key.0);
+        w.u64(self.profile_hash);
+        w.u32(self.block_size);
+        w.u32(self.bytes_per_token_milli);
+        w.u8(u8::from(self.token_ids));
+        w.list(&self.models, |w, m| w.string(m))?;
+        w.list(&self.clusters, |w, c| w.string(c))
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Self, SyncError> {
+        Ok(Self {
+            name: r.string()?,
+            key: PoolKey(r.array()?),
+            profile_hash: r.u64()?,
+            block_size: r.u32()?,
+            bytes_per_token_milli: r.u32()?,
+            token_ids: r.u8()? & 1 != 0,
+            models: r.list(Reader::string)?,
+            clusters: r.list(Reader::string)?,
+        })
+    }
+}
+
+impl ReplicaHead {
+    fn encode(&self, w: &mut Writer) -> Result<(), SyncError> {
+        w.u16(self.index.0);
+        w.u16(self.pool);
+        w.u8(self.state.code());
+        w.u32(self.running);
+        w.u32(self.waiting);
+        w.u16(self.kv_usage_permille);
+        w.string(&self.endpoint)
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Self, SyncError> {
+        Ok(Self {
+            index: ReplicaIndex(r.u16()?),
+            pool: r.u16()?,
+            state: ReplicaState::of_code(r.u8()?),
+            running: r.u32()?,
+            waiting: r.u32()?,
+            kv_usage_permille: r.u16()?,
+            endpoint: r.string()?,
+        })
+    }
+}

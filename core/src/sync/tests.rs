@@ -1,0 +1,175 @@
+use super::*;
+use crate::blocks::PoolKey;
+use crate::ids::{BlockHash, Epoch, ReplicaIndex};
+use crate::table::{GroupChange, PageChange, PageContent};
+use wasm_bindgen_test::wasm_bindgen_test;
+
+fn head() -> Head {
+    Head {
+        epoch: Epoch(0x1122_3344_5566_7788),
+        generation: 3,
+        page_count: 64,
+        seq: 1000,
+        version: 42,
+        pools: vec![PoolHead {
+            name: "demo".into(),
+            key: PoolKey([7; 32]),
+            profile_hash: 0xfeed,
+            models: vec!["demo".into(), "démo".into()],
+            clusters: vec!["pool".into()],
+            block_size: 16,
+            bytes_per_token_milli: 4210,
+            token_ids: true,
+        }],
+        replicas: vec![
+            replica(0, ReplicaState::Ready),
+            replica(1, ReplicaState::Warming),
+            replica(2, ReplicaState::Draining),
+            replica(9, ReplicaState::Down),
+        ],
+    }
+}
+
+fn replica(index: u16, state: ReplicaState) -> ReplicaHead {
+    ReplicaHead {
+        index: ReplicaIndex(index),
+        pool: 0,
+        endpoint: format!("127.0.0.1:{}", 8101 + index),
+        state,
+        running: 3,
+        waiting: u32::from(index),
+        kv_usage_permille: 999,
+    }
+}
+
+fn answers() -> Vec<Answer> {
+    let base = Answer {
+        epoch: Epoch(5),
+        generation: 1,
+        page_count: 4,
+        table: TableUpdate::None,
+        head: None,
+        profiles: Vec::new(),
+    };
+    vec![
+        base.clone(),
+        Answer {
+            head: head().encode().ok(),
+            profiles: vec![ProfileRecord { hash: 9, json: b"{}".to_vec() }],
+            ..base.clone()
+        },
+        Answer {
+            table: TableUpdate::Delta {
+                from_seq: 3,
+                to_seq: 9,
+                more: true,
+                pages: vec![
+                    PageChange { index: 3, content: PageContent::Whole(vec![1, 2, 3]) },
+                    PageChange {
+                        index: 0,
+                        content: PageContent::Delta(vec![
+                            GroupChange { anchor: BlockHash(u64::MAX), body: Some(vec![5; 9]) },
+                            GroupChange { anchor: BlockHash(0), body: None },
+                        ]),
+                    },
+                ],
+            },
+            ..base.clone()
+        },
+        Answer {
+            table: TableUpdate::Load {
+                start_seq: 77,
+                next_page: Some(2),
+                pages: vec![PageChange { index: 1, content: PageContent::Whole(Vec::new()) }],
+            },
+            ..base.clone()
+        },
+        Answer {
+            table: TableUpdate::Load { start_seq: 77, next_page: None, pages: Vec::new() },
+            ..base
+        },
+    ]
+}
+
+#[wasm_bindgen_test(unsupported = test)]
+fn heads_come_back_as_they_were() {
+    let bytes = head().encode().unwrap();
+    assert_eq!(Head::decode(&bytes).unwrap(), head());
+    assert_eq!(Head::version_of(&bytes).unwrap(), (head().epoch, 42));
+    let mut longer = bytes.clone();
+    longer.extend_from_slice(b"a later minor version");
+    assert_eq!(Head::decode(&longer).unwrap(), head());
+    for end in 0..bytes.len() {
+        assert!(Head::decode(&bytes[..end]).is_err(), "cut at {end}");
+    }
+}
+
+#[wasm_bindgen_test(unsupported = test)]
+fn answers_come_back_as_they_were() {
+    for answer in answers() {
+        let bytes = answer.encode().unwrap();
+        assert_eq!(Answer::decode(&bytes).unwrap(), answer);
+    }
+}
+
+#[wasm_bindgen_test(unsupported = test)]
+fn any_flipped_bit_and_any_cut_is_refused() {
+    for answer in answers() {
+        let bytes = answer.encode().unwrap();
+        for bit in 0..bytes.len() * 8 {
+            let mut bad = bytes.clone();
+            bad[bit / 8] ^= 1 << (bit % 8);
+            assert!(Answer::decode(&bad).is_err(), "bit {bit}");
+        }
+        for end in 0..bytes.len() {
+            assert!(Answer::decode(&bytes[..end]).is_err(), "cut at {end}");
+        }
+    }
+}
+
+#[wasm_bindgen_test(unsupported = test)]
+fn polls_ignore_what_they_do_not_know() {
+    let poll = Poll {
+        protocol: MAJOR,
+        gateway: "g".into(),
+        have: Some(Have { epoch: u64::MAX, generation: 1, seq: 2 }),
+        wait_ms: 10,
+        ..Poll::default()
+    };
+    let mut json = serde_json::to_value(&poll).unwrap();
+    assert_eq!(serde_json::from_value::<Poll>(json.clone()).unwrap(), poll);
+    json["new_in_a_later_version"] = true.into();
+    assert_eq!(serde_json::from_value::<Poll>(json).unwrap(), poll);
+    assert_eq!(serde_json::from_str::<Poll>(r#"{"protocol":1}"#).unwrap().have, None);
+}
+
+/// A frozen message: this build must read what released builds wrote, and write the same.
+#[wasm_bindgen_test(unsupported = test)]
+fn version_1_is_frozen() {
+    let bytes = answers()[2].encode().unwrap();
+    let frozen = include_str!("../../../tests/vectors/wire/v1/answer-delta.hex");
+    assert_eq!(to_hex(&bytes), frozen.trim());
+    let frozen = include_str!("../../../tests/vectors/wire/v1/head.hex");
+    assert_eq!(to_hex(&head().encode().unwrap()), frozen.trim());
+}
+
+fn to_hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|b| format!("{b:02x}")).collect()
+}
+
+#[cfg(not(target_arch = "wasm32"))]
+proptest::proptest! {
+    #[test]
+    fn decoders_never_panic(bytes in proptest::collection::vec(proptest::num::u8::ANY, 0..300)) {
+        let _ = Head::decode(&bytes);
+        let _ = Answer::decode(&bytes);
+    }
+
+    #[test]
+    fn damaged_heads_never_panic(at in 0usize..200, value in proptest::num::u8::ANY) {
+        let mut bytes = head().encode().unwrap();
+        let at = at % bytes.len();
+        bytes[at] = value;
+        let _ = Head::decode(&bytes);
+    }
+}
