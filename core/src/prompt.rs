@@ -16,7 +16,7 @@
 //! | `profile` | what a model's requests need to become text; pushed by the control plane |
 //! | `request` | JSON body -> [`ParsedRequest`] |
 //! | `messages`, `tools`, `kwargs` | what vLLM does to a request before its template runs |
-//! | `template`, `source`, `detect`, `filters`, `tojson`, `methods`, `python`, `clock` | minijinja made equal to Hugging Face's Jinja2 |
+//! | `template`, `source`, `markup`, `detect`, `filters`, `tojson`, `methods`, `python`, `clock` | minijinja made equal to Hugging Face's Jinja2 |
 //! | `canonical` | what the tokenizer's normaliser does to the rendered text |
 //! | `compiled` | all of it together |
 
@@ -26,6 +26,7 @@ mod compiled;
 mod detect;
 mod filters;
 mod kwargs;
+mod markup;
 mod messages;
 mod methods;
 mod profile;

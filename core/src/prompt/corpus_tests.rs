@@ -11,7 +11,7 @@ use minijinja::value::Value;
 use sha2::{Digest, Sha256};
 
 use super::clock::Clock;
-use super::request::pairs;
+use super::request::{field, pairs};
 use super::template::Template;
 
 /// 2026-11-29 18:00:00, the clock that the expected renders were pinned to.
@@ -51,9 +51,13 @@ fn variables(conversation: &Value) -> Vec<(Value, Value)> {
     ] {
         variables.insert(name.into(), text.into());
     }
-    for name in ["messages", "tools"] {
-        variables.insert(name.into(), get(name));
-    }
+    // transformers adds this alias after vLLM is done.
+    let messages = get("messages").try_iter().unwrap().map(|message| {
+        let reasoning = field(&message, "reasoning").map(|text| (Value::from("thinking"), text));
+        Value::from_pairs(reasoning.into_iter().chain(pairs(&message)))
+    });
+    variables.insert("messages".into(), messages.collect());
+    variables.insert("tools".into(), get("tools"));
     variables.insert("documents".into(), ().into());
     variables.into_iter().collect()
 }

@@ -8,7 +8,7 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind};
 
 use super::Skip;
 use super::clock::Clock;
-use super::{detect, filters, methods, source};
+use super::{detect, filters, markup, methods, source};
 
 /// Work that one render may do: instructions, and 64-byte pieces of what it writes. A chat of 400 KB
 /// needs some ten thousand.
@@ -50,7 +50,7 @@ impl Template {
         env.set_debug(false);
         env.set_fuel(Some(FUEL));
         filters::add_to(&mut env);
-        let adapted = source::adapt(text);
+        let adapted = markup::escape_sums(&source::adapt(text), env.syntax().clone());
         let takes_parts = detect::takes_parts(&adapted, env.syntax().clone());
         env.add_template_owned(NAME, adapted)?;
         Ok(Self {
