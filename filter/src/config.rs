@@ -1,0 +1,124 @@
+//! The plugin's configuration: a small JSON object in Envoy's own configuration.
+//!
+//! What the filter must know about models, replicas and hashing comes from the control plane, not
+//! from here. Unknown fields are refused: a misspelt one would be a silent default.
+
+use serde::Deserialize;
+
+/// Longest body held, unless the configuration says otherwise: just under Envoy's stock buffer
+/// limit of 1 MiB, over which Envoy itself answers 413.
+pub const MAX_BODY_BYTES: u64 = 1_048_000;
+/// After this long without an answer from the control plane the table is not believed any more.
+pub const STALE_AFTER_MS: u64 = 60_000;
+/// One in this many requests is timed.
+pub const TIMING_SAMPLE: u32 = 16;
+
+/// The checked configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Config {
+    /// Envoy cluster of the control plane.
+    pub cluster: String,
+    /// `:authority` of polls.
+    pub authority: String,
+    /// `Bearer <token>`, as sent.
+    pub authorization: String,
+    /// Longest body held where `content-length` gives the length, in bytes.
+    pub max_body_bytes: u64,
+    /// Longest body held where the length is not announced, in bytes; 0: not held.
+    pub max_chunked_body_bytes: u64,
+    /// What may stand before `/v1/...`; "" for nothing.
+    pub path_prefixes: Vec<String>,
+    /// After this long without an answer from the control plane, picks go by load alone, in ms.
+    pub stale_after_ms: u64,
+    /// One in this many requests is timed; 0: none.
+    pub timing_sample: u32,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Raw {
+    control_plane: RawControlPlane,
+    max_body_bytes: Option<u64>,
+    max_chunked_body_bytes: Option<u64>,
+    path_prefixes: Option<Vec<String>>,
+    stale_after_ms: Option<u64>,
+    timing_sample: Option<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawControlPlane {
+    cluster: String,
+    authority: Option<String>,
+    token: String,
+}
+
+/// Reads the configuration. The error says everything that is wrong, for the log.
+pub fn parse(json: &[u8]) -> Result<Config, String> {
+    let raw: Raw = serde_json::from_slice(json).map_err(|e| e.to_string())?;
+    let mut wrong = Vec::new();
+    let cluster = raw.control_plane.cluster;
+    if cluster.is_empty() {
+        wrong.push("control_plane.cluster: the name of an Envoy cluster is needed".to_owned());
+    }
+    let token = raw.control_plane.token;
+    if token.is_empty() || !token.bytes().all(|b| b.is_ascii_graphic()) {
+        wrong.push("control_plane.token: visible ASCII characters without spaces are needed".to_owned());
+    }
+    let authority = raw.control_plane.authority.unwrap_or_else(|| cluster.clone());
+    let path_prefixes = raw.path_prefixes.unwrap_or_else(|| vec![String::new()]);
+    for p in &path_prefixes {
+        if !p.is_empty() && (!p.starts_with('/') || p.ends_with('/')) {
+            wrong.push(format!("path_prefixes: {p:?} must start with / and not end with it"));
+        }
+    }
+    let max_body_bytes = raw.max_body_bytes.unwrap_or(MAX_BODY_BYTES);
+    let max_chunked_body_bytes = raw.max_chunked_body_bytes.unwrap_or(0);
+    if max_chunked_body_bytes > max_body_bytes {
+        wrong.push("max_chunked_body_bytes: must not be larger than max_body_bytes".to_owned());
+    }
+    if !wrong.is_empty() {
+        return Err(wrong.join("; "));
+    }
+    Ok(Config {
+        cluster,
+        authority,
+        authorization: format!("Bearer {token}"),
+        max_body_bytes,
+        max_chunked_body_bytes,
+        path_prefixes,
+        stale_after_ms: raw.stale_after_ms.unwrap_or(STALE_AFTER_MS),
+        timing_sample: raw.timing_sample.unwrap_or(TIMING_SAMPLE),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_least_that_works() {
+        let c = parse(br#"{"control_plane": {"cluster": "cp", "token": "t"}}"#).unwrap();
+        assert_eq!(c.authority, "cp");
+        assert_eq!(c.authorization, "Bearer t");
+        assert_eq!(c.max_body_bytes, MAX_BODY_BYTES);
+        assert_eq!(c.path_prefixes, [""]);
+    }
+
+    #[test]
+    fn everything_wrong_is_said_at_once() {
+        let json = br#"{"control_plane": {"cluster": "", "token": "a b"}, "path_prefixes": ["x/"]}"#;
+        let e = parse(json).unwrap_err();
+        for part in ["control_plane.cluster", "control_plane.token", "path_prefixes"] {
+            assert!(e.contains(part), "{e}");
+        }
+    }
+
+    #[test]
+    fn unknown_fields_are_refused() {
+        let json = br#"{"control_plane": {"cluster": "c", "token": "t"}, "max_body_byte": 1}"#;
+        let e = parse(json).unwrap_err();
+        assert!(e.contains("max_body_byte") && e.contains("max_body_bytes"), "{e}");
+        assert!(parse(b"").is_err());
+    }
+}

@@ -1,0 +1,109 @@
+//! Why a request went where it went: one per request, a metric label and an access-log field.
+
+use prefix_picker_core::pick;
+use prefix_picker_core::prompt::Skip;
+
+/// The outcome of one request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The prompt was looked up and placed.
+    Picked(pick::Reason),
+    /// The prompt could not be told; placed by load.
+    Skipped(Skip),
+    /// Not a POST.
+    Method,
+    /// Not a path with prompts.
+    Path,
+    /// Not JSON by its content type.
+    ContentType,
+    /// The body is compressed.
+    ContentEncoding,
+    /// No body at all.
+    NoBody,
+    /// Longer than is held, by its content-length; placed by load.
+    BodyTooLarge,
+    /// Grew longer than is held, or of unknown length where such bodies are not held; placed by
+    /// load.
+    ChunkedTooLarge,
+    /// The control plane has not been heard yet.
+    NoHead,
+    /// No pool serves this model on this cluster.
+    UnknownModel,
+    /// The table is not there yet; placed by load.
+    NoTable,
+    /// The control plane has been silent for too long; placed by load.
+    StaleTable,
+    /// The pool's prompt profile is not there yet; placed by load.
+    ProfileMissing,
+    /// The pool's prompt profile cannot be used; placed by load.
+    ProfileBroken,
+    /// The stream ended before its body did.
+    Aborted,
+    /// The filter's own state was in use; never seen, and no reason to fail a request.
+    Busy,
+}
+
+const OWN: [Reason; 15] = [
+    Reason::Method,
+    Reason::Path,
+    Reason::ContentType,
+    Reason::ContentEncoding,
+    Reason::NoBody,
+    Reason::BodyTooLarge,
+    Reason::ChunkedTooLarge,
+    Reason::NoHead,
+    Reason::UnknownModel,
+    Reason::NoTable,
+    Reason::StaleTable,
+    Reason::ProfileMissing,
+    Reason::ProfileBroken,
+    Reason::Aborted,
+    Reason::Busy,
+];
+
+impl Reason {
+    /// All of them.
+    pub fn all() -> impl Iterator<Item = Self> {
+        let picked = pick::Reason::ALL.into_iter().map(Self::Picked);
+        picked.chain(Skip::ALL.into_iter().map(Self::Skipped)).chain(OWN)
+    }
+
+    /// Its name in metrics, logs and docs.
+    #[must_use]
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Picked(reason) => reason.as_str(),
+            Self::Skipped(skip) => skip.as_str(),
+            Self::Method => "method",
+            Self::Path => "path",
+            Self::ContentType => "content_type",
+            Self::ContentEncoding => "content_encoding",
+            Self::NoBody => "no_body",
+            Self::BodyTooLarge => "body_too_large",
+            Self::ChunkedTooLarge => "chunked_too_large",
+            Self::NoHead => "no_head",
+            Self::UnknownModel => "unknown_model",
+            Self::NoTable => "no_table",
+            Self::StaleTable => "stale_table",
+            Self::ProfileMissing => "profile_missing",
+            Self::ProfileBroken => "profile_broken",
+            Self::Aborted => "aborted",
+            Self::Busy => "busy",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_labels_and_differ() {
+        let mut names: Vec<_> = Reason::all().map(Reason::as_str).collect();
+        let count = names.len();
+        assert!(names.iter().all(|n| n.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')));
+        names.sort_unstable();
+        names.dedup();
+        assert_eq!(names.len(), count);
+    }
+}

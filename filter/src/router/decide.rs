@@ -1,0 +1,260 @@
+//! From a body to endpoints. All the thinking is in core; here its parts are joined.
+
+use std::ops::ControlFlow;
+use std::rc::Rc;
+
+use hashbrown::HashMap;
+use prefix_picker_core::blocks::{
+    BlockHash, Family, IDS_PER_BLOCK, Namespace, Seed, TextChain, hash_ids, seed,
+};
+use prefix_picker_core::pick::{Candidate, PickInput, hit_tokens, pick};
+use prefix_picker_core::prompt::{Api, ParsedRequest, Prompt, parse_request};
+use prefix_picker_core::sync::{PoolHead, ReplicaState};
+use prefix_picker_core::table::{LookupLimits, ReplicaMatch, lookup};
+
+use crate::config::Config;
+use crate::host::Host;
+use crate::metrics::{Phase, Timer};
+use crate::pools::{Table, View};
+use crate::reason::Reason;
+use crate::sync::poller;
+use crate::vm::Vm;
+
+/// Blocks hashed at most: about 2 M tokens.
+const BLOCKS_MAX: usize = 1 << 15;
+/// Prompt bytes per token, in thousandths, until the pool has learned better.
+const BYTES_PER_TOKEN_MILLI: u32 = 4_000;
+
+/// What to do with a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Plan {
+    /// Why.
+    pub reason: Reason,
+    /// Endpoints to name, in the order to try; empty: none.
+    pub endpoints: Vec<String>,
+    /// Prompt tokens that the first one has to compute, as far as known.
+    pub uncached_tokens: u64,
+    /// Prompt tokens that it will find in its cache; `None`: not looked up.
+    pub predicted_tokens: Option<u32>,
+    /// The prompt's length in tokens, known or estimated.
+    pub prompt_tokens: u32,
+}
+
+impl Plan {
+    fn nothing(reason: Reason) -> Self {
+        Self {
+            reason,
+            endpoints: Vec::new(),
+            uncached_tokens: 0,
+            predicted_tokens: None,
+            prompt_tokens: 0,
+        }
+    }
+}
+
+/// A prompt in blocks.
+struct Blocks {
+    hashes: Vec<BlockHash>,
+    /// Where each block ends: bytes of a text, ids of a token-id prompt.
+    ends: Vec<usize>,
+    len: usize,
+    /// Thousandths of bytes (or ids) per token.
+    per_token_milli: u32,
+}
+
+impl Blocks {
+    /// Tokens after the first `blocks` blocks, at least one: a block only ends where something
+    /// follows, or the engine computes the last token anyway.
+    fn tokens_after(&self, blocks: u32) -> u32 {
+        let blocks = usize::try_from(blocks).unwrap_or(usize::MAX);
+        let end = blocks.checked_sub(1).and_then(|at| self.ends.get(at)).copied().unwrap_or(0);
+        tokens(self.len.saturating_sub(end) as u64, self.per_token_milli).max(1)
+    }
+}
+
+fn tokens(bytes: u64, per_token_milli: u32) -> u32 {
+    let tokens = bytes.saturating_mul(1_000).div_ceil(u64::from(per_token_milli.max(1)));
+    u32::try_from(tokens).unwrap_or(u32::MAX)
+}
+
+fn bytes_per_token_milli(pool: &PoolHead) -> u32 {
+    if pool.bytes_per_token_milli == 0 { BYTES_PER_TOKEN_MILLI } else { pool.bytes_per_token_milli }
+}
+
+fn routed_cluster(host: &impl Host) -> Option<String> {
+    let name = host.property(&["xds", "cluster_name"])?;
+    String::from_utf8(name).ok().filter(|n| !n.is_empty())
+}
+
+/// Without a prompt: the least busy replica, if the cluster has one pool only.
+pub fn by_load(vm: &mut Vm, host: &impl Host, reason: Reason, body_bytes: u64) -> Plan {
+    let Some(view) = vm.heads.read(host) else { return Plan::nothing(reason) };
+    let cluster = routed_cluster(host);
+    match view.only_pool(cluster.as_deref()) {
+        Some(pool) => in_pool_by_load(vm, host, &view, pool, reason, body_bytes),
+        None => Plan::nothing(reason),
+    }
+}
+
+fn in_pool_by_load(
+    vm: &mut Vm,
+    host: &impl Host,
+    view: &View,
+    pool: usize,
+    reason: Reason,
+    body_bytes: u64,
+) -> Plan {
+    let Some(head) = view.pool(pool) else { return Plan::nothing(reason) };
+    let estimate = tokens(body_bytes, bytes_per_token_milli(head));
+    let plan = choose(vm, host, view, pool, estimate, &HashMap::new());
+    Plan { reason, predicted_tokens: None, ..plan }
+}
+
+/// With the whole body at hand.
+pub fn by_prompt(
+    vm: &mut Vm,
+    host: &impl Host,
+    config: &Config,
+    api: Api,
+    body: &[u8],
+    timer: &mut Timer,
+) -> Plan {
+    let Some(view) = vm.heads.read(host) else { return Plan::nothing(Reason::NoHead) };
+    let bytes = body.len() as u64;
+    let parsed = parse_request(api, body);
+    timer.lap(host, &vm.metrics, Phase::Parse);
+    let request = match parsed {
+        Ok(request) => request,
+        Err(skip) => return by_load(vm, host, Reason::Skipped(skip), bytes),
+    };
+    let cluster = routed_cluster(host);
+    let pool = match &request.model {
+        Some(model) => view.pool_of(cluster.as_deref(), model),
+        None => view.only_pool(cluster.as_deref()),
+    };
+    let Some(pool) = pool else {
+        return by_load(vm, host, Reason::UnknownModel, bytes);
+    };
+    match look_up(vm, host, config, (&view, pool), &request, timer) {
+        Ok(plan) => plan,
+        Err(reason) => in_pool_by_load(vm, host, &view, pool, reason, bytes),
+    }
+}
+
+fn look_up(
+    vm: &mut Vm,
+    host: &impl Host,
+    config: &Config,
+    (view, pool): (&Rc<View>, usize),
+    request: &ParsedRequest,
+    timer: &mut Timer,
+) -> Result<Plan, Reason> {
+    let head = view.pool(pool).ok_or(Reason::UnknownModel)?;
+    let table = view.table.ok_or(Reason::NoTable)?;
+    vm.freshness.observe(host);
+    if vm.freshness.age_ms(host) >= config.stale_after_ms {
+        return Err(Reason::StaleTable);
+    }
+    let profile = vm.profiles.get(host, head)?;
+    let now_s = i64::try_from(host.unix_time_ns() / 1_000_000_000).unwrap_or(i64::MAX);
+    let prompt = profile.render(request, now_s).map_err(Reason::Skipped)?;
+    timer.lap(host, &vm.metrics, Phase::Render);
+    let blocks = hash(&prompt, head, request.cache_salt.as_deref());
+    if matches!(prompt, Prompt::TokenIds(_)) {
+        poller::note_token_ids(vm, host, &head.name);
+    }
+    timer.lap(host, &vm.metrics, Phase::Hash);
+    let matches = matches(vm, host, &table, &blocks);
+    timer.lap(host, &vm.metrics, Phase::Lookup);
+    let matched: HashMap<u16, u32> =
+        matches.iter().map(|m| (m.replica.0, m.any_tokens)).collect();
+    let best = matches.iter().max_by_key(|m| m.any_tokens);
+    let prompt_tokens = match (&prompt, best) {
+        (Prompt::TokenIds(ids), _) => u32::try_from(ids.len()).unwrap_or(u32::MAX),
+        (Prompt::Text(_), None) => blocks.tokens_after(0),
+        (Prompt::Text(_), Some(best)) => {
+            best.any_tokens.saturating_add(blocks.tokens_after(best.any_blocks))
+        }
+    };
+    Ok(choose(vm, host, view, pool, prompt_tokens, &matched))
+}
+
+fn hash(prompt: &Prompt, pool: &PoolHead, salt: Option<&str>) -> Blocks {
+    let start = |family| -> Seed {
+        let namespace = Namespace { family, profile_hash: pool.profile_hash, lora: None, salt };
+        seed(&pool.key, &namespace)
+    };
+    match prompt {
+        Prompt::Text(text) => {
+            let capacity = (text.len() / 256 + 1).min(BLOCKS_MAX);
+            let mut hashes = Vec::with_capacity(capacity);
+            let mut ends = Vec::with_capacity(capacity);
+            let _ = TextChain::new(start(Family::Text)).feed_while(text.as_bytes(), |block| {
+                hashes.push(block.hash);
+                ends.push(block.end);
+                if hashes.len() < BLOCKS_MAX {
+                    ControlFlow::Continue(())
+                } else {
+                    ControlFlow::Break(())
+                }
+            });
+            let per_token_milli = bytes_per_token_milli(pool);
+            Blocks { hashes, ends, len: text.len(), per_token_milli }
+        }
+        Prompt::TokenIds(ids) => {
+            let hashes = hash_ids(start(Family::TokenIds), ids, BLOCKS_MAX);
+            let ends = (1..=hashes.len()).map(|n| n * IDS_PER_BLOCK).collect();
+            Blocks { hashes, ends, len: ids.len(), per_token_milli: 1_000 }
+        }
+    }
+}
+
+fn matches(vm: &Vm, host: &impl Host, table: &Table, blocks: &Blocks) -> Vec<ReplicaMatch> {
+    let mut page = |index: u32| {
+        let page = host.shared(&table.slot.page_key(index)).bytes;
+        (!page.is_empty()).then_some(page)
+    };
+    let found = lookup(&table.shape, &blocks.hashes, &mut page, LookupLimits::default());
+    host.add(vm.metrics.page_reads, u64::from(found.reads));
+    found.replicas
+}
+
+/// Load and matches -> endpoints.
+fn choose(
+    vm: &mut Vm,
+    host: &impl Host,
+    view: &View,
+    pool: usize,
+    prompt_tokens: u32,
+    matched: &HashMap<u16, u32>,
+) -> Plan {
+    vm.loads.refresh(host, view);
+    let replicas = view.replicas(pool).filter(|r| r.state.is_pickable());
+    let candidates: Vec<Candidate> = replicas
+        .map(|r| {
+            let ours = vm.loads.on(r.index, &r.endpoint);
+            // The blocks of a replica that is not ready are not to be believed.
+            let known = r.state == ReplicaState::Ready;
+            let matched = matched.get(&r.index.0).copied().filter(|_| known);
+            Candidate {
+                replica: r.index,
+                matched_tokens: matched.unwrap_or(0),
+                backlog_tokens: ours.tokens,
+                requests: ours.requests.max(r.running.saturating_add(r.waiting)),
+            }
+        })
+        .collect();
+    let block_size = view.pool(pool).map_or(0, |p| p.block_size);
+    let random = vm.random.next();
+    let decision =
+        pick(&PickInput { prompt_tokens, block_size, candidates: &candidates, random });
+    let predicted = hit_tokens(decision.matched_tokens, prompt_tokens, block_size);
+    let endpoints = decision.endpoints.iter();
+    Plan {
+        reason: Reason::Picked(decision.reason),
+        endpoints: endpoints.filter_map(|&r| view.endpoint(r)).map(str::to_owned).collect(),
+        uncached_tokens: u64::from(prompt_tokens.saturating_sub(predicted)),
+        predicted_tokens: Some(predicted),
+        prompt_tokens,
+    }
+}

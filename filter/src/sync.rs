@@ -1,0 +1,82 @@
+//! Brings the control plane's table into shared data.
+//!
+//! One VM of the process polls, under the [`crate::lease`]; all others only read. An answer is
+//! applied in slices, so that a worker is never held up for long. What the next poller needs to
+//! continue is in shared data too, since a VM can trap and a lease can move at any time.
+//!
+//! | key | value |
+//! |---|---|
+//! | `pp/sync` | [`state::State`]: which table is complete, which is being loaded |
+//! | `pp/head` | the head that requests read, see [`crate::pools`] |
+//! | `pp/head-next` | a head of another epoch, until that epoch's table is complete |
+//! | `pp/page/<slot>/<n>` | pages, in two sets of keys |
+//! | `pp/heard` | rewritten with each answer: its version is the sign of life |
+//! | `pp/gateway` | a random name of this process |
+//! | `pp/token-id-pools` | pools that got token-id prompts, one a line |
+//!
+//! Keys in Envoy's shared data are never freed. Their number is bounded by the largest table there
+//! was; a set of keys that is left behind is overwritten with empty values.
+
+pub mod apply;
+pub mod poller;
+pub mod state;
+
+pub use poller::Poller;
+
+use crate::config::Config;
+use crate::host::Host;
+use crate::vm::Vm;
+
+/// Rewritten with each answer.
+pub const HEARD_KEY: &str = "pp/heard";
+/// Pools that got token-id prompts.
+pub const TOKEN_ID_POOLS_KEY: &str = "pp/token-id-pools";
+/// Root contexts tick this often, in milliseconds.
+pub const TICK_MS: u32 = 50;
+/// While an answer is being applied, the poller's root context ticks this often.
+pub const BUSY_TICK_MS: u32 = 2;
+
+/// When this process last heard from the control plane, by this VM's own clock.
+#[derive(Debug, Default)]
+pub struct Freshness {
+    cas: u32,
+    since_us: Option<u64>,
+}
+
+impl Freshness {
+    /// Looks for a sign of life.
+    pub fn observe(&mut self, host: &impl Host) {
+        let cas = host.shared(HEARD_KEY).cas;
+        if cas != self.cas || self.since_us.is_none() {
+            self.cas = cas;
+            self.since_us = Some(host.monotonic_us());
+        }
+    }
+
+    /// How long ago that was, in milliseconds, as far as this VM saw.
+    #[must_use]
+    pub fn age_ms(&self, host: &impl Host) -> u64 {
+        let since = self.since_us.unwrap_or_else(|| host.monotonic_us());
+        host.monotonic_us().saturating_sub(since) / 1_000
+    }
+}
+
+/// One tick of a root context: keeps the load's slot alive, contends for the lease, polls.
+pub fn tick(vm: &mut Vm, host: &impl Host, config: &Config, root: u32) {
+    vm.freshness.observe(host);
+    let now_us = host.monotonic_us();
+    let view = vm.heads.last().cloned();
+    vm.loads.beat(host, view.as_deref(), now_us);
+    let held_before = vm.lease.is_held();
+    if !vm.lease.tick(host, now_us / 1_000) {
+        vm.poller.stand_down();
+    } else {
+        if !held_before {
+            vm.poller.take_over(host);
+        }
+        poller::step(vm, host, config, root);
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,86 @@
+//! One VM's state. It lives in a static, since a configuration change keeps the VM but makes new
+//! contexts, and streams of the old ones still count.
+
+use std::cell::RefCell;
+
+use crate::host::Host;
+use crate::lease::Lease;
+use crate::load::Loads;
+use crate::metrics::Metrics;
+use crate::pools::HeadCache;
+use crate::profiles::Profiles;
+use crate::sync::{Freshness, Poller};
+
+/// All of it.
+#[derive(Debug)]
+pub struct Vm {
+    /// Random numbers for draws and jitter.
+    pub random: Random,
+    /// The head in shared data.
+    pub heads: HeadCache,
+    /// Compiled profiles.
+    pub profiles: Profiles,
+    /// Work in flight.
+    pub loads: Loads,
+    /// Who polls.
+    pub lease: Lease,
+    /// The poller's state, idle in most VMs.
+    pub poller: Poller,
+    /// When the control plane was last heard by this process.
+    pub freshness: Freshness,
+    /// Metric ids.
+    pub metrics: Metrics,
+    /// Requests until the next timed one.
+    pub untimed: u32,
+    /// Pools already reported to get token-id prompts.
+    pub token_id_pools: Vec<String>,
+}
+
+impl Vm {
+    /// A VM's state at its start.
+    #[must_use]
+    pub fn new(host: &impl Host) -> Self {
+        let mut random = Random(host.random_seed());
+        let id = random.next();
+        Self {
+            random,
+            heads: HeadCache::default(),
+            profiles: Profiles::default(),
+            loads: Loads::new(id),
+            lease: Lease::new(id),
+            poller: Poller::default(),
+            freshness: Freshness::default(),
+            metrics: Metrics::define(host),
+            untimed: 0,
+            token_id_pools: Vec::new(),
+        }
+    }
+}
+
+/// splitmix64: small, and good enough to draw among equals.
+#[derive(Debug)]
+pub struct Random(u64);
+
+impl Random {
+    /// The next 64 bits.
+    pub fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut x = self.0;
+        x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        x = (x ^ (x >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        x ^ (x >> 31)
+    }
+}
+
+thread_local! {
+    static VM: RefCell<Option<Vm>> = const { RefCell::new(None) };
+}
+
+/// Runs `work` on this VM's state. `None` if it is in use already, which Envoy's single-threaded
+/// callbacks cannot make happen.
+pub fn with<R>(host: &impl Host, work: impl FnOnce(&mut Vm) -> R) -> Option<R> {
+    VM.with(|vm| {
+        let mut vm = vm.try_borrow_mut().ok()?;
+        Some(work(vm.get_or_insert_with(|| Vm::new(host))))
+    })
+}
