@@ -1,6 +1,15 @@
 //! A simulated vLLM engine, for tests, benches and `make run`.
 
+mod block_pool;
 mod config;
+mod event;
+mod generate;
+mod hash;
+mod model;
+mod publisher;
+mod python_json;
+mod scheduler;
+mod template;
 
 pub use config::{Config, Lora, WireVersion};
 
