@@ -1,0 +1,99 @@
+//! Sends OpenAI requests and reads what the engine says it had cached.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+/// What came back for one request.
+#[derive(Debug, Clone)]
+pub struct Reply {
+    /// HTTP status.
+    pub status: u16,
+    /// `usage.prompt_tokens`.
+    pub prompt_tokens: u64,
+    /// `usage.prompt_tokens_details.cached_tokens`, if the answer has it.
+    pub cached_tokens: Option<u64>,
+    /// The text of the first choice.
+    pub text: String,
+    /// From the first byte sent to the last received.
+    pub took: Duration,
+    /// The whole answer, for messages.
+    pub body: String,
+}
+
+/// An HTTP client of one gateway.
+#[derive(Debug, Clone)]
+pub struct Client {
+    http: reqwest::Client,
+    base: String,
+}
+
+impl Client {
+    /// A client of `http://127.0.0.1:<port>`.
+    ///
+    /// # Errors
+    /// The HTTP library cannot be set up.
+    pub fn new(port: u16) -> Result<Self> {
+        let http = reqwest::Client::builder().timeout(Duration::from_secs(120)).no_proxy().build()?;
+        Ok(Self { http, base: format!("http://127.0.0.1:{port}") })
+    }
+
+    /// Posts `body` to `path` under a request id.
+    ///
+    /// # Errors
+    /// No HTTP answer came (refused, reset, timed out).
+    pub async fn post(&self, path: &str, body: &Value, request_id: &str, headers: &[(&str, &str)]) -> Result<Reply> {
+        let start = Instant::now();
+        let mut request = self.http.post(format!("{}{path}", self.base)).header("x-request-id", request_id).json(body);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let answer = request.send().await.with_context(|| format!("request {request_id}"))?;
+        let status = answer.status().as_u16();
+        let body = answer.text().await.with_context(|| format!("the answer to {request_id}"))?;
+        let took = start.elapsed();
+        let mut reply = Reply { status, prompt_tokens: 0, cached_tokens: None, text: String::new(), took, body };
+        reply.read_body();
+        Ok(reply)
+    }
+
+    /// `GET path`: status and body.
+    ///
+    /// # Errors
+    /// No HTTP answer came.
+    pub async fn get(&self, path: &str) -> Result<(u16, String)> {
+        let answer = self.http.get(format!("{}{path}", self.base)).send().await?;
+        Ok((answer.status().as_u16(), answer.text().await?))
+    }
+}
+
+impl Reply {
+    /// Reads usage and text from a JSON answer or from a stream of server-sent events.
+    fn read_body(&mut self) {
+        let body = std::mem::take(&mut self.body);
+        if body.starts_with("data:") {
+            for line in body.lines().filter_map(|l| l.strip_prefix("data:")) {
+                if let Ok(chunk) = serde_json::from_str::<Value>(line) {
+                    self.read_chunk(&chunk);
+                }
+            }
+        } else if let Ok(value) = serde_json::from_str::<Value>(&body) {
+            self.read_chunk(&value);
+        }
+        self.body = body;
+    }
+
+    fn read_chunk(&mut self, value: &Value) {
+        let text = ["/choices/0/message/content", "/choices/0/delta/content", "/choices/0/text"];
+        if let Some(part) = text.iter().find_map(|p| value.pointer(p)).and_then(Value::as_str) {
+            self.text.push_str(part);
+        }
+        if let Some(n) = value.pointer("/usage/prompt_tokens").and_then(Value::as_u64) {
+            self.prompt_tokens = n;
+        }
+        if let Some(n) = value.pointer("/usage/prompt_tokens_details/cached_tokens").and_then(Value::as_u64) {
+            self.cached_tokens = Some(n);
+        }
+    }
+}
