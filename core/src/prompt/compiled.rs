@@ -99,6 +99,7 @@ impl CompiledProfile {
         if field(body, "chat_template").is_some() {
             return Err(Skip::RequestTemplate);
         }
+        let mut given = kwargs::merge(body, &self.special_tokens, &self.default_kwargs)?;
         let tools = tools::normalise(body, self.profile.exclude_tools_when_tool_choice_none)?;
         let template = match (&tools, &self.tool_template) {
             (Some(_), Some(template)) => template,
@@ -114,7 +115,6 @@ impl CompiledProfile {
         if !template.knows_developer && messages.iter().any(|m| m.is_role("developer")) {
             messages = messages::without_developer(messages);
         }
-        let mut given = kwargs::merge(body, &self.special_tokens, &self.default_kwargs)?;
         let mut continued = None;
         if given.continue_final_message {
             let last = messages.last_mut().filter(|_| template.mentions_content);

@@ -144,3 +144,19 @@ fn templates_render_as_in_python() {
         wrong.len()
     );
 }
+
+/// `tests/vectors/prompt-chat/content-format.json` is what vLLM 0.32's own detection says.
+#[test]
+fn content_format_is_what_vllm_detects() {
+    let Some(folder) = corpus() else { return };
+    let file = Path::new(env!("CARGO_MANIFEST_DIR"))
+        .join("../tests/vectors/prompt-chat/content-format.json");
+    let expected: BTreeMap<String, String> =
+        serde_json::from_str(&fs::read_to_string(file).unwrap()).unwrap();
+    assert_eq!(expected.len(), 98);
+    for (name, format) in expected {
+        let source = fs::read_to_string(folder.join(format!("templates/{name}.jinja"))).unwrap();
+        let template = Template::compile(&source).unwrap();
+        assert_eq!(template.takes_parts, format == "openai", "{name}");
+    }
+}

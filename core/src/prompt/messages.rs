@@ -116,7 +116,7 @@ impl Message {
             );
         }
         if kind == "developer" {
-            rest.extend(field(message, "tools").map(|tools| ("tools", tools)));
+            rest.extend(field(message, "tools").map(|tools| ("tools", developer_tools(&tools))));
         }
         Ok(Self {
             role,
@@ -240,7 +240,9 @@ impl Content {
         if as_parts {
             return Ok(Self::Parts(parts));
         }
-        let texts: Vec<&str> = parts.iter().filter_map(|part| part.as_str()).collect();
+        // An empty text leaves no line behind.
+        let texts = parts.iter().filter_map(|part| part.as_str());
+        let texts: Vec<&str> = texts.filter(|text| !text.is_empty()).collect();
         Ok(Self::Text(Value::from(texts.join("\n"))))
     }
 
@@ -314,8 +316,11 @@ impl Part {
         } else {
             "text"
         };
-        let text = field(part, key).filter(|text| text.as_str().is_some());
-        let text = text.ok_or(Skip::InvalidRequest)?;
+        let text = match field(part, key) {
+            Some(text) if text.as_str().is_some() => text,
+            None if kind == key && kind != "thinking" => return Ok(None),
+            _ => return Err(Skip::InvalidRequest),
+        };
         let kept = if system && kind == "text" {
             without_header(&text)
         } else {
@@ -399,6 +404,23 @@ fn arguments(given: Option<Value>) -> Value {
     };
     let object = parsed.filter(|value| value.kind() == ValueKind::Map);
     object.unwrap_or_else(|| Value::from_pairs(core::iter::empty::<(Value, Value)>()))
+}
+
+/// Tools in a developer message keep all their keys, those that validation knows first.
+fn developer_tools(tools: &Value) -> Value {
+    let iter = tools.try_iter().into_iter().flatten();
+    let tools = iter.map(|tool| {
+        let function = field(&tool, "function").map(|function| {
+            reordered(
+                &function,
+                &["name", "description", "parameters", "strict"],
+                &[],
+            )
+        });
+        let function: Vec<_> = function.into_iter().map(|f| ("function", f)).collect();
+        reordered(&tool, &["function", "type"], &function)
+    });
+    tools.collect()
 }
 
 /// A map with some keys first and some values replaced.

@@ -157,11 +157,11 @@ fn write_str_repr(out: &mut String, text: &str) {
     out.push(quote);
 }
 
-/// Python's `str.isprintable` for one character: Rust's `Debug` escapes the same classes. The
-/// letter before it keeps combining marks from being escaped for standing first.
+/// Python's `str.isprintable` for one character: Rust escapes the same classes. The letter before it
+/// keeps combining marks from being escaped for standing first.
 fn is_printable(c: char) -> bool {
     let text: String = ['a', c].iter().collect();
-    !format!("{text:?}").contains('\\')
+    !text.escape_debug().any(|escaped| escaped == '\\')
 }
 
 /// Python's `str.isspace` for one character.
