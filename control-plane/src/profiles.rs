@@ -1,0 +1,261 @@
+//! A model's folder -> its prompt profile and its vocabulary.
+//!
+//! The folder is the one that the engine serves, or a copy of its small files: `tokenizer.json`
+//! (or `tekken.json`, or a tiktoken file), `tokenizer_config.json`, `special_tokens_map.json`,
+//! `chat_template.jinja`, `additional_chat_templates/`, `chat_template.json`, `config.json`.
+//!
+//! Whatever is not known to be reproduced exactly makes that kind of request
+//! [`Capability::PredictedOnly`], with a reason for people. It is never guessed: a wrong text would
+//! silently match nothing.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use prefix_picker_core::prompt::{Canonical, Capability, Profile};
+
+use crate::vocab::tokenizer_json::TokenizerJson;
+use crate::vocab::{Vocab, VocabError};
+
+mod canonical;
+mod engine;
+mod files;
+mod post_processor;
+mod templates;
+mod tokenizer_config;
+
+use files::Folder;
+use templates::Templates;
+use tokenizer_config::TokenizerConfig;
+
+/// What a model's folder holds for us.
+#[derive(Clone, Debug)]
+pub struct ModelFiles {
+    /// How the model's requests become text. `model` is the folder's name; the caller may know
+    /// better.
+    pub profile: Profile,
+    /// What its token ids stand for.
+    pub vocab: Vocab,
+}
+
+/// A model's folder could not be used at all.
+#[derive(Debug, thiserror::Error)]
+pub enum ProfileLoadError {
+    /// A file or the folder cannot be read.
+    #[error("cannot read {}: {source}", path.display())]
+    Read {
+        /// What was to be read.
+        path: PathBuf,
+        /// Why it cannot.
+        source: std::io::Error,
+    },
+    /// A file is not the JSON that it should be.
+    #[error("{}: {source}", path.display())]
+    Json {
+        /// Which file.
+        path: PathBuf,
+        /// Where and what.
+        source: serde_json::Error,
+    },
+    /// A file's JSON is not of the shape it should have.
+    #[error("{}: {what}", path.display())]
+    Shape {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        what: String,
+    },
+    /// The vocabulary cannot be used.
+    #[error("{}: {source}", path.display())]
+    Vocab {
+        /// Which file.
+        path: PathBuf,
+        /// What is wrong.
+        source: VocabError,
+    },
+    /// No vocabulary.
+    #[error("{}: no tokenizer.json, tekken.json, tiktoken.model or *.tiktoken in it", path.display())]
+    NoTokenizer {
+        /// The folder.
+        path: PathBuf,
+    },
+}
+
+/// The engine's `--tokenizer-mode`, which decides who renders and tokenises.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
+pub enum TokenizerMode {
+    /// As vLLM finds it out from the folder.
+    #[default]
+    Auto,
+    /// Hugging Face's tokenizer and template, whatever else the folder holds.
+    Hf,
+    /// Mistral's own library.
+    Mistral,
+}
+
+/// Loads a folder for an engine that runs with default options.
+///
+/// # Errors
+/// If a file is broken, or there is no usable vocabulary.
+pub fn load_model_dir(dir: &Path) -> Result<ModelFiles, ProfileLoadError> {
+    load_model_dir_as(dir, TokenizerMode::Auto)
+}
+
+/// Loads a folder for an engine that runs with this `--tokenizer-mode`.
+///
+/// # Errors
+/// As [`load_model_dir`].
+pub fn load_model_dir_as(dir: &Path, mode: TokenizerMode) -> Result<ModelFiles, ProfileLoadError> {
+    let folder = Folder::open(dir)?;
+    let config = TokenizerConfig::read(&folder)?;
+    let templates = Templates::read(&folder, &config)?;
+    let tokenizer = Tokenizer::read(&folder, &config, mode)?;
+
+    let mut profile = Profile {
+        model: folder.name(),
+        ..Profile::default()
+    };
+    profile.special_tokens.clone_from(&config.special_tokens);
+    profile.canonical = tokenizer.canonical;
+    profile.canonical.completions_prefix = tokenizer.prefix.clone().unwrap_or_default();
+    profile.completions = capability([tokenizer.text_obstacle.clone(), tokenizer.prefix.err()]);
+    profile.chat = capability([
+        tokenizer.text_obstacle,
+        engine::chat_obstacle(&folder, mode)?,
+        templates.obstacle(&config),
+    ]);
+    profile.chat_template = templates.default;
+    profile.named_templates = templates.named;
+    Ok(ModelFiles {
+        profile,
+        vocab: tokenizer.vocab,
+    })
+}
+
+/// Exact, unless something stands in the way: then the first that does.
+fn capability(obstacles: impl IntoIterator<Item = Option<String>>) -> Capability {
+    match obstacles.into_iter().flatten().next() {
+        None => Capability::Exact,
+        Some(why) => Capability::PredictedOnly { why },
+    }
+}
+
+/// What the tokenizer's file says, whatever its kind.
+struct Tokenizer {
+    vocab: Vocab,
+    canonical: Canonical,
+    /// What keeps text from being reproduced at all.
+    text_obstacle: Option<String>,
+    /// Text before completions' prompts, or why it is not known.
+    prefix: Result<String, String>,
+}
+
+impl Tokenizer {
+    fn read(
+        folder: &Folder,
+        config: &TokenizerConfig,
+        mode: TokenizerMode,
+    ) -> Result<Self, ProfileLoadError> {
+        let tekken_first = mode == TokenizerMode::Mistral || !folder.has("tokenizer.json");
+        if tekken_first && let Some(json) = folder.bytes("tekken.json")? {
+            return Self::tekken(folder, &json);
+        }
+        if let Some(json) = folder.bytes("tokenizer.json")? {
+            return Self::hugging_face(folder, &json, config);
+        }
+        if let Some(name) = folder.tiktoken_file() {
+            return Self::tiktoken(folder, &name, config);
+        }
+        Err(ProfileLoadError::NoTokenizer {
+            path: folder.path().to_owned(),
+        })
+    }
+
+    fn hugging_face(
+        folder: &Folder,
+        json: &[u8],
+        config: &TokenizerConfig,
+    ) -> Result<Self, ProfileLoadError> {
+        let fail = |source| ProfileLoadError::Vocab {
+            path: folder.file("tokenizer.json"),
+            source,
+        };
+        let tokenizer = TokenizerJson::parse(json).map_err(fail)?;
+        let style = tokenizer.style().map_err(fail)?;
+        let missing = config.tokens_missing_in(&tokenizer);
+        let texts: BTreeMap<u32, String> = missing
+            .iter()
+            .map(|token| (token.id, token.content.clone()))
+            .collect();
+        let vocab = tokenizer.vocab(&texts).map_err(fail)?;
+        let (canonical, text_obstacle) =
+            match canonical::derive(&tokenizer, style, &missing, config) {
+                Ok(canonical) => (canonical, None),
+                Err(why) => (Canonical::default(), Some(why)),
+            };
+        let prefix = post_processor::prefix(&tokenizer.post_processor, &vocab)
+            .and_then(|prefix| config.check_prefix(prefix));
+        Ok(Self {
+            vocab,
+            canonical,
+            text_obstacle,
+            prefix,
+        })
+    }
+
+    /// Mistral's tokenizer changes nothing in text, and puts its BOS before completions.
+    fn tekken(folder: &Folder, json: &[u8]) -> Result<Self, ProfileLoadError> {
+        let vocab = Vocab::from_tekken_json(json).map_err(|source| ProfileLoadError::Vocab {
+            path: folder.file("tekken.json"),
+            source,
+        })?;
+        let prefix = Ok("<s>".to_owned());
+        Ok(Self {
+            vocab,
+            canonical: Canonical::default(),
+            text_obstacle: None,
+            prefix,
+        })
+    }
+
+    /// tiktoken files come with Python code of the model's own; what that does to text is known for
+    /// Moonshot's only.
+    fn tiktoken(
+        folder: &Folder,
+        name: &str,
+        config: &TokenizerConfig,
+    ) -> Result<Self, ProfileLoadError> {
+        let text = folder.text(name)?.unwrap_or_default();
+        let specials = config
+            .added_tokens
+            .iter()
+            .map(|token| (token.id, token.content.clone()))
+            .collect();
+        let vocab =
+            Vocab::from_tiktoken(&text, &specials).map_err(|source| ProfileLoadError::Vocab {
+                path: folder.file(name),
+                source,
+            })?;
+        let class = config.tokenizer_class.as_deref().unwrap_or("none");
+        let text_obstacle = if specials.is_empty() {
+            Some(
+                "tokenizer_config.json lists no added_tokens_decoder: special tokens are unknown"
+                    .to_owned(),
+            )
+        } else if class == "TikTokenTokenizer" {
+            None
+        } else {
+            Some(format!(
+                "the tokenizer class {class} is Python code of the model's own"
+            ))
+        };
+        Ok(Self {
+            vocab,
+            canonical: Canonical::default(),
+            text_obstacle,
+            prefix: Ok(String::new()),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;
