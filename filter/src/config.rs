@@ -24,7 +24,9 @@ pub struct Config {
     pub authorization: String,
     /// Longest body held where `content-length` gives the length, in bytes.
     pub max_body_bytes: u64,
-    /// Longest body held where the length is not announced, in bytes; 0: not held.
+    /// Longest body waited on over HTTP/1.1 where the length is not announced, in bytes. 0: only
+    /// such bodies are looked at that come in one piece. Must leave room for one read of a
+    /// connection below Envoy's buffer limit, so that nothing fits below the stock limit.
     pub max_chunked_body_bytes: u64,
     /// What may stand before `/v1/...`; "" for nothing.
     pub path_prefixes: Vec<String>,
@@ -63,13 +65,20 @@ pub fn parse(json: &[u8]) -> Result<Config, String> {
     }
     let token = raw.control_plane.token;
     if token.is_empty() || !token.bytes().all(|b| b.is_ascii_graphic()) {
-        wrong.push("control_plane.token: visible ASCII characters without spaces are needed".to_owned());
+        wrong.push(
+            "control_plane.token: visible ASCII characters without spaces are needed".to_owned(),
+        );
     }
-    let authority = raw.control_plane.authority.unwrap_or_else(|| cluster.clone());
+    let authority = raw
+        .control_plane
+        .authority
+        .unwrap_or_else(|| cluster.clone());
     let path_prefixes = raw.path_prefixes.unwrap_or_else(|| vec![String::new()]);
     for p in &path_prefixes {
         if !p.is_empty() && (!p.starts_with('/') || p.ends_with('/')) {
-            wrong.push(format!("path_prefixes: {p:?} must start with / and not end with it"));
+            wrong.push(format!(
+                "path_prefixes: {p:?} must start with / and not end with it"
+            ));
         }
     }
     let max_body_bytes = raw.max_body_bytes.unwrap_or(MAX_BODY_BYTES);
@@ -107,9 +116,14 @@ mod tests {
 
     #[test]
     fn everything_wrong_is_said_at_once() {
-        let json = br#"{"control_plane": {"cluster": "", "token": "a b"}, "path_prefixes": ["x/"]}"#;
+        let json =
+            br#"{"control_plane": {"cluster": "", "token": "a b"}, "path_prefixes": ["x/"]}"#;
         let e = parse(json).unwrap_err();
-        for part in ["control_plane.cluster", "control_plane.token", "path_prefixes"] {
+        for part in [
+            "control_plane.cluster",
+            "control_plane.token",
+            "path_prefixes",
+        ] {
             assert!(e.contains(part), "{e}");
         }
     }
@@ -118,7 +132,10 @@ mod tests {
     fn unknown_fields_are_refused() {
         let json = br#"{"control_plane": {"cluster": "c", "token": "t"}, "max_body_byte": 1}"#;
         let e = parse(json).unwrap_err();
-        assert!(e.contains("max_body_byte") && e.contains("max_body_bytes"), "{e}");
+        assert!(
+            e.contains("max_body_byte") && e.contains("max_body_bytes"),
+            "{e}"
+        );
         assert!(parse(b"").is_err());
     }
 }

@@ -193,9 +193,10 @@ mod envoy {
 
         fn shared(&self, key: &str) -> Shared {
             match hostcalls::get_shared_data(key) {
-                Ok((bytes, cas)) => {
-                    Shared { bytes: bytes.unwrap_or_default(), cas: cas.unwrap_or(0) }
-                }
+                Ok((bytes, cas)) => Shared {
+                    bytes: bytes.unwrap_or_default(),
+                    cas: cas.unwrap_or(0),
+                },
                 Err(_) => Shared::default(),
             }
         }
@@ -228,7 +229,10 @@ mod envoy {
                 let got = hostcalls::get_buffer(BufferType::HttpCallResponseBody, 0, body_bytes);
                 got.ok().flatten().unwrap_or_default()
             };
-            CallAnswer { status: status.and_then(|s| s.parse().ok()), body }
+            CallAnswer {
+                status: status.and_then(|s| s.parse().ok()),
+                body,
+            }
         }
 
         fn counter(&self, name: &str) -> MetricId {

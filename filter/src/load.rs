@@ -109,7 +109,10 @@ impl Loads {
             Some((known, _)) => Rc::clone(known),
             None => Rc::from(endpoint),
         };
-        let work = Work { requests: 1, tokens };
+        let work = Work {
+            requests: 1,
+            tokens,
+        };
         self.own.entry(Rc::clone(&endpoint)).or_default().add(work);
         self.publish(host, Some(view));
         Ticket { endpoint, work }
@@ -119,7 +122,13 @@ impl Loads {
     pub fn prefill_ended(&mut self, host: &impl Host, view: Option<&View>, ticket: &mut Ticket) {
         let tokens = std::mem::take(&mut ticket.work.tokens);
         if tokens != 0 {
-            self.take(&ticket.endpoint, Work { requests: 0, tokens });
+            self.take(
+                &ticket.endpoint,
+                Work {
+                    requests: 0,
+                    tokens,
+                },
+            );
             self.publish(host, view);
         }
     }
@@ -128,7 +137,10 @@ impl Loads {
     pub fn moved(&mut self, host: &impl Host, view: Option<&View>, ticket: &mut Ticket, to: &str) {
         self.take(&ticket.endpoint, ticket.work);
         ticket.endpoint = Rc::from(to);
-        self.own.entry(Rc::clone(&ticket.endpoint)).or_default().add(ticket.work);
+        self.own
+            .entry(Rc::clone(&ticket.endpoint))
+            .or_default()
+            .add(ticket.work);
         self.publish(host, view);
     }
 
@@ -168,7 +180,9 @@ impl Loads {
     pub fn refresh(&mut self, host: &impl Host, view: &View) {
         let now_us = host.monotonic_us();
         let epoch = view.head.epoch.0;
-        let recent = self.read_us.is_some_and(|at| now_us.saturating_sub(at) < READ_EVERY_US);
+        let recent = self
+            .read_us
+            .is_some_and(|at| now_us.saturating_sub(at) < READ_EVERY_US);
         if recent && self.others_epoch == epoch {
             return;
         }
@@ -180,7 +194,9 @@ impl Loads {
             if slot.cas == 0 {
                 break;
             }
-            let Ok(slot) = Published::decode(&slot.bytes) else { continue };
+            let Ok(slot) = Published::decode(&slot.bytes) else {
+                continue;
+            };
             let silent_us = self.note(n, &slot, now_us);
             if slot.owner == self.id || slot.epoch != epoch || silent_us >= SILENT_US {
                 continue;
@@ -196,9 +212,15 @@ impl Loads {
         while self.seen.len() <= n {
             self.seen.push(Seen::default());
         }
-        let Some(seen) = self.seen.get_mut(n) else { return 0 };
+        let Some(seen) = self.seen.get_mut(n) else {
+            return 0;
+        };
         if (seen.owner, seen.beat) != (slot.owner, slot.beat) {
-            *seen = Seen { owner: slot.owner, beat: slot.beat, since_us: now_us };
+            *seen = Seen {
+                owner: slot.owner,
+                beat: slot.beat,
+                since_us: now_us,
+            };
         }
         now_us.saturating_sub(seen.since_us)
     }
@@ -218,7 +240,9 @@ impl Loads {
         .encode();
         // A slot can be lost to a racing claim or, after a long stall, to another VM: claim anew.
         for _ in 0..2 {
-            let Some(n) = self.slot.or_else(|| self.claim(host)) else { return };
+            let Some(n) = self.slot.or_else(|| self.claim(host)) else {
+                return;
+            };
             self.slot = Some(n);
             let now = host.shared(&key(n));
             let owner = Published::decode(&now.bytes).ok().map(|p| p.owner);
@@ -232,7 +256,13 @@ impl Loads {
     /// Takes the first slot that is nobody's.
     fn claim(&mut self, host: &impl Host) -> Option<usize> {
         let now_us = host.monotonic_us();
-        let empty = Published { owner: self.id, beat: 0, epoch: 0, work: Vec::new() }.encode();
+        let empty = Published {
+            owner: self.id,
+            beat: 0,
+            epoch: 0,
+            work: Vec::new(),
+        }
+        .encode();
         for n in 0..SLOTS_MAX {
             let key = key(n);
             let mut slot = host.shared(&key);
@@ -284,9 +314,20 @@ impl Published {
         let (owner, beat, epoch) = (r.u64()?, r.u64()?, r.u64()?);
         let mut work = Vec::new();
         while !r.rest().is_empty() {
-            work.push((r.u16()?, Work { requests: r.u32()?, tokens: r.u64()? }));
+            work.push((
+                r.u16()?,
+                Work {
+                    requests: r.u32()?,
+                    tokens: r.u64()?,
+                },
+            ));
         }
-        Ok(Self { owner, beat, epoch, work })
+        Ok(Self {
+            owner,
+            beat,
+            epoch,
+            work,
+        })
     }
 }
 

@@ -27,8 +27,15 @@ pub enum Phase {
 }
 
 impl Phase {
-    const ALL: [Self; 7] =
-        [Self::Copy, Self::Parse, Self::Render, Self::Hash, Self::Lookup, Self::Pick, Self::Total];
+    const ALL: [Self; 7] = [
+        Self::Copy,
+        Self::Parse,
+        Self::Render,
+        Self::Hash,
+        Self::Lookup,
+        Self::Pick,
+        Self::Total,
+    ];
 
     fn as_str(self) -> &'static str {
         match self {
@@ -136,7 +143,12 @@ impl Metrics {
         let histogram = |name: &str| host.histogram(&format!("prefix_picker_filter_{name}"));
         Self {
             requests: Reason::all()
-                .map(|r| (r, host.counter(&tagged("requests_total", "reason", r.as_str()))))
+                .map(|r| {
+                    (
+                        r,
+                        host.counter(&tagged("requests_total", "reason", r.as_str())),
+                    )
+                })
                 .collect(),
             polls: PollResult::ALL
                 .iter()
@@ -199,7 +211,9 @@ impl Timer {
     #[must_use]
     pub fn start(host: &impl Host, on: bool) -> Self {
         let now = on.then(|| host.monotonic_us());
-        Self { at_us: now.map(|now| (now, now)) }
+        Self {
+            at_us: now.map(|now| (now, now)),
+        }
     }
 
     /// The phase that ends now.

@@ -108,8 +108,11 @@ pub fn decode(bytes: &[u8]) -> Result<(Option<Table>, &[u8]), SyncError> {
         2 => Some(Slot::B),
         _ => None,
     };
-    let shape =
-        TableShape { epoch: Epoch(r.u64()?), generation: r.u32()?, page_count: r.u32()? };
+    let shape = TableShape {
+        epoch: Epoch(r.u64()?),
+        generation: r.u32()?,
+        page_count: r.u32()?,
+    };
     Ok((slot.map(|slot| Table { slot, shape }), r.rest()))
 }
 
@@ -120,8 +123,16 @@ impl View {
         let head = Head::decode(head)?;
         // Replica numbers of one epoch mean nothing in pages of another.
         let table = table.filter(|t| t.shape.epoch == head.epoch);
-        let by_endpoint = head.replicas.iter().map(|r| (r.endpoint.clone(), r.index)).collect();
-        Ok(Self { head, table, by_endpoint })
+        let by_endpoint = head
+            .replicas
+            .iter()
+            .map(|r| (r.endpoint.clone(), r.index))
+            .collect();
+        Ok(Self {
+            head,
+            table,
+            by_endpoint,
+        })
     }
 
     /// The pools that the routed cluster can reach.
@@ -137,7 +148,10 @@ impl View {
     /// The pool of a model on the routed cluster, by position in the head.
     #[must_use]
     pub fn pool_of(&self, cluster: Option<&str>, model: &str) -> Option<usize> {
-        self.on_cluster(cluster).find(|&at| self.pool(at).is_some_and(|p| p.models.iter().any(|m| m == model)))
+        self.on_cluster(cluster).find(|&at| {
+            self.pool(at)
+                .is_some_and(|p| p.models.iter().any(|m| m == model))
+        })
     }
 
     /// The only pool that the routed cluster can reach, if it is only one.
@@ -155,13 +169,20 @@ impl View {
 
     /// The replicas of a pool, by its position.
     pub fn replicas(&self, pool: usize) -> impl Iterator<Item = &ReplicaHead> {
-        self.head.replicas.iter().filter(move |r| usize::from(r.pool) == pool)
+        self.head
+            .replicas
+            .iter()
+            .filter(move |r| usize::from(r.pool) == pool)
     }
 
     /// The replica's endpoint.
     #[must_use]
     pub fn endpoint(&self, index: ReplicaIndex) -> Option<&str> {
-        self.head.replicas.iter().find(|r| r.index == index).map(|r| r.endpoint.as_str())
+        self.head
+            .replicas
+            .iter()
+            .find(|r| r.index == index)
+            .map(|r| r.endpoint.as_str())
     }
 
     /// The replica behind an endpoint.

@@ -41,7 +41,11 @@ pub struct Profiles {
 
 impl Profiles {
     /// The pool's compiled profile, or why there is none.
-    pub fn get(&mut self, host: &impl Host, pool: &PoolHead) -> Result<Rc<CompiledProfile>, Reason> {
+    pub fn get(
+        &mut self,
+        host: &impl Host,
+        pool: &PoolHead,
+    ) -> Result<Rc<CompiledProfile>, Reason> {
         let hash = pool.profile_hash;
         let entry = match self.compiled.iter().position(|&(h, _)| h == hash) {
             Some(at) => self.compiled.remove(at),
@@ -66,7 +70,10 @@ fn compile(host: &impl Host, pool: &PoolHead) -> Result<Option<Rc<CompiledProfil
     let profile: Profile = match serde_json::from_slice(r.rest()) {
         Ok(profile) => profile,
         Err(error) => {
-            log::warn!("pool {}: the prompt profile cannot be read: {error}", pool.name);
+            log::warn!(
+                "pool {}: the prompt profile cannot be read: {error}",
+                pool.name
+            );
             return Ok(None);
         }
     };

@@ -22,8 +22,7 @@ pub enum Reason {
     NoBody,
     /// Longer than is held, by its content-length; placed by load.
     BodyTooLarge,
-    /// Grew longer than is held, or of unknown length where such bodies are not held; placed by
-    /// load.
+    /// Of unknown length, and grew longer than is waited on; placed by load.
     ChunkedTooLarge,
     /// The control plane has not been heard yet.
     NoHead,
@@ -65,7 +64,9 @@ impl Reason {
     /// All of them.
     pub fn all() -> impl Iterator<Item = Self> {
         let picked = pick::Reason::ALL.into_iter().map(Self::Picked);
-        picked.chain(Skip::ALL.into_iter().map(Self::Skipped)).chain(OWN)
+        picked
+            .chain(Skip::ALL.into_iter().map(Self::Skipped))
+            .chain(OWN)
     }
 
     /// Its name in metrics, logs and docs.
@@ -101,7 +102,11 @@ mod tests {
     fn names_are_labels_and_differ() {
         let mut names: Vec<_> = Reason::all().map(Reason::as_str).collect();
         let count = names.len();
-        assert!(names.iter().all(|n| n.bytes().all(|b| b.is_ascii_lowercase() || b == b'_')));
+        assert!(
+            names
+                .iter()
+                .all(|n| n.bytes().all(|b| b.is_ascii_lowercase() || b == b'_'))
+        );
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), count);

@@ -18,11 +18,16 @@ pub(crate) struct Http {
 
 impl Http {
     pub(crate) fn new(config: Option<Rc<Config>>) -> Self {
-        Self { request: Request::default(), config }
+        Self {
+            request: Request::default(),
+            config,
+        }
     }
 
     fn run(&mut self, work: impl FnOnce(&mut Request, &mut Vm, &Config) -> Flow) -> Action {
-        let Some(config) = &self.config else { return Action::Continue };
+        let Some(config) = &self.config else {
+            return Action::Continue;
+        };
         match vm::with(&Envoy, |vm| work(&mut self.request, vm, config)) {
             Some(Flow::Pause) => Action::Pause,
             _ => Action::Continue,
@@ -53,12 +58,16 @@ impl HttpContext for Http {
     }
 
     fn on_http_response_headers(&mut self, _headers: usize, end_of_stream: bool) -> Action {
-        vm::with(&Envoy, |vm| self.request.on_response_headers(vm, &Envoy, end_of_stream));
+        vm::with(&Envoy, |vm| {
+            self.request.on_response_headers(vm, &Envoy, end_of_stream)
+        });
         Action::Continue
     }
 
     fn on_http_response_body(&mut self, bytes: usize, _end_of_stream: bool) -> Action {
-        vm::with(&Envoy, |vm| self.request.on_response_body(vm, &Envoy, bytes));
+        vm::with(&Envoy, |vm| {
+            self.request.on_response_body(vm, &Envoy, bytes)
+        });
         Action::Continue
     }
 

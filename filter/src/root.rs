@@ -43,7 +43,9 @@ impl Context for Root {
     fn on_http_call_response(&mut self, token: u32, headers: usize, body: usize, _trailers: usize) {
         if let Some(config) = &self.config {
             let call = (self.id, token);
-            vm::with(&Envoy, |vm| poller::answered(vm, &Envoy, config, call, (headers, body)));
+            vm::with(&Envoy, |vm| {
+                poller::answered(vm, &Envoy, config, call, (headers, body))
+            });
         }
     }
 }

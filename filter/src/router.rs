@@ -42,8 +42,12 @@ pub enum Flow {
 enum Stage {
     /// The headers have not come.
     New,
-    /// Held until the body's end, as long as that is at most `cap` bytes.
-    Holding { api: Api, cap: u64, unknown_length: bool },
+    /// Held until the body's end. While that has not come, at most `cap` bytes are waited on.
+    Holding {
+        api: Api,
+        cap: u64,
+        unknown_length: bool,
+    },
     /// Decided and counted.
     Done,
 }
@@ -60,7 +64,12 @@ pub struct Request {
 
 impl Default for Request {
     fn default() -> Self {
-        Self { stage: Stage::New, named: Vec::new(), ticket: None, streamed: false }
+        Self {
+            stage: Stage::New,
+            named: Vec::new(),
+            ticket: None,
+            streamed: false,
+        }
     }
 }
 
@@ -78,15 +87,29 @@ impl Request {
             host.remove_request_header(DESTINATION_HEADER);
         }
         match gate::check(host, config, end_of_stream) {
-            Gate::Hold { api, cap, unknown_length } => {
-                self.stage = Stage::Holding { api, cap, unknown_length };
+            Gate::Hold {
+                api,
+                cap,
+                unknown_length,
+            } => {
+                self.stage = Stage::Holding {
+                    api,
+                    cap,
+                    unknown_length,
+                };
                 Flow::Pause
             }
-            Gate::Pass { reason, body_bytes: Some(bytes) } => {
+            Gate::Pass {
+                reason,
+                body_bytes: Some(bytes),
+            } => {
                 let plan = decide::by_load(vm, host, reason, bytes);
                 self.go(vm, host, plan)
             }
-            Gate::Pass { reason, body_bytes: None } => self.pass(vm, host, reason),
+            Gate::Pass {
+                reason,
+                body_bytes: None,
+            } => self.pass(vm, host, reason),
         }
     }
 
@@ -99,10 +122,26 @@ impl Request {
         bytes: usize,
         end_of_stream: bool,
     ) -> Flow {
-        let Stage::Holding { api, cap, unknown_length } = self.stage else { return Flow::Continue };
-        if bytes as u64 > cap {
-            let reason =
-                if unknown_length { Reason::ChunkedTooLarge } else { Reason::BodyTooLarge };
+        let Stage::Holding {
+            api,
+            cap,
+            unknown_length,
+        } = self.stage
+        else {
+            return Flow::Continue;
+        };
+        // What ends here does not wait in Envoy's buffer for more.
+        let limit = if end_of_stream {
+            config.max_body_bytes
+        } else {
+            cap
+        };
+        if bytes as u64 > limit {
+            let reason = if unknown_length {
+                Reason::ChunkedTooLarge
+            } else {
+                Reason::BodyTooLarge
+            };
             let plan = decide::by_load(vm, host, reason, bytes as u64);
             return self.go(vm, host, plan);
         }
@@ -114,7 +153,9 @@ impl Request {
 
     /// Trailers: with them, no piece of the body was the last one.
     pub fn on_request_trailers(&mut self, vm: &mut Vm, host: &impl Host, config: &Config) -> Flow {
-        let Stage::Holding { api, cap, .. } = self.stage else { return Flow::Continue };
+        let Stage::Holding { api, cap, .. } = self.stage else {
+            return Flow::Continue;
+        };
         let bytes = usize::try_from(cap).unwrap_or(usize::MAX);
         self.decide(vm, host, config, api, bytes)
     }
@@ -128,7 +169,11 @@ impl Request {
         bytes: usize,
     ) -> Flow {
         let timed = config.timing_sample != 0 && vm.untimed == 0;
-        vm.untimed = if timed { config.timing_sample - 1 } else { vm.untimed.saturating_sub(1) };
+        vm.untimed = if timed {
+            config.timing_sample - 1
+        } else {
+            vm.untimed.saturating_sub(1)
+        };
         let mut timer = Timer::start(host, timed);
         let body = host.request_body(bytes);
         timer.lap(host, &vm.metrics, Phase::Copy);
@@ -212,15 +257,21 @@ impl Request {
 
     /// Compares who was named with who serves; the load follows the latter.
     fn check_served(&mut self, vm: &mut Vm, host: &impl Host) {
-        let Some(ticket) = &mut self.ticket else { return };
+        let Some(ticket) = &mut self.ticket else {
+            return;
+        };
         let attempt = host.property(&["upstream", "request_attempt_count"]);
         let attempt = attempt.and_then(|b| Some(u64::from_le_bytes(b.try_into().ok()?)));
         let attempt = attempt.unwrap_or(1).max(1);
         if attempt > 1 {
             host.add(vm.metrics.retried, 1);
         }
-        let Some(served) = host.property(&["upstream", "address"]) else { return };
-        let Ok(served) = String::from_utf8(served) else { return };
+        let Some(served) = host.property(&["upstream", "address"]) else {
+            return;
+        };
+        let Ok(served) = String::from_utf8(served) else {
+            return;
+        };
         if served.is_empty() {
             return;
         }

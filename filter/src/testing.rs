@@ -1,5 +1,7 @@
 //! A host in memory: stateful shared data with versions, headers, clocks, calls, metrics.
 
+pub(crate) mod fleet;
+
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 
@@ -87,7 +89,9 @@ impl Host for FakeHost {
 
     fn set_request_header(&self, name: &str, value: &str) {
         assert!(!self.headers_gone.get(), "no request header map any more");
-        self.request_headers.borrow_mut().insert(name.to_owned(), value.to_owned());
+        self.request_headers
+            .borrow_mut()
+            .insert(name.to_owned(), value.to_owned());
     }
 
     fn remove_request_header(&self, name: &str) {
@@ -110,15 +114,19 @@ impl Host for FakeHost {
 
     fn set_filter_state(&self, name: &str, value: &[u8]) {
         let value = String::from_utf8(value.to_vec()).unwrap();
-        self.filter_state.borrow_mut().insert(name.to_owned(), value);
+        self.filter_state
+            .borrow_mut()
+            .insert(name.to_owned(), value);
     }
 
     fn shared(&self, key: &str) -> Shared {
         let shared = self.shared.borrow();
-        shared.get(key).map_or_else(Shared::default, |(bytes, cas)| Shared {
-            bytes: bytes.clone(),
-            cas: *cas,
-        })
+        shared
+            .get(key)
+            .map_or_else(Shared::default, |(bytes, cas)| Shared {
+                bytes: bytes.clone(),
+                cas: *cas,
+            })
     }
 
     fn set_shared(&self, key: &str, value: &[u8], expected: u32) -> Result<(), CasMismatch> {
@@ -146,13 +154,25 @@ impl Host for FakeHost {
         }
         let mut calls = self.calls.borrow_mut();
         let token = u32::try_from(calls.len()).unwrap() + 1;
-        let headers = headers.iter().map(|&(n, v)| (n.to_owned(), v.to_owned())).collect();
-        calls.push(Call { token, cluster: cluster.to_owned(), headers, body: body.to_vec() });
+        let headers = headers
+            .iter()
+            .map(|&(n, v)| (n.to_owned(), v.to_owned()))
+            .collect();
+        calls.push(Call {
+            token,
+            cluster: cluster.to_owned(),
+            headers,
+            body: body.to_vec(),
+        });
         Ok(token)
     }
 
     fn call_answer(&self, num_headers: usize, _body_bytes: usize) -> CallAnswer {
-        if num_headers == 0 { CallAnswer::default() } else { self.answer.borrow().clone() }
+        if num_headers == 0 {
+            CallAnswer::default()
+        } else {
+            self.answer.borrow().clone()
+        }
     }
 
     fn counter(&self, name: &str) -> MetricId {
@@ -168,7 +188,11 @@ impl Host for FakeHost {
     }
 
     fn add(&self, metric: MetricId, n: u64) {
-        *self.values.borrow_mut().entry(self.name(metric)).or_default() += n;
+        *self
+            .values
+            .borrow_mut()
+            .entry(self.name(metric))
+            .or_default() += n;
     }
 
     fn record(&self, metric: MetricId, value: u64) {

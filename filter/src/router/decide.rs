@@ -67,18 +67,28 @@ impl Blocks {
     /// follows, or the engine computes the last token anyway.
     fn tokens_after(&self, blocks: u32) -> u32 {
         let blocks = usize::try_from(blocks).unwrap_or(usize::MAX);
-        let end = blocks.checked_sub(1).and_then(|at| self.ends.get(at)).copied().unwrap_or(0);
+        let end = blocks
+            .checked_sub(1)
+            .and_then(|at| self.ends.get(at))
+            .copied()
+            .unwrap_or(0);
         tokens(self.len.saturating_sub(end) as u64, self.per_token_milli).max(1)
     }
 }
 
 fn tokens(bytes: u64, per_token_milli: u32) -> u32 {
-    let tokens = bytes.saturating_mul(1_000).div_ceil(u64::from(per_token_milli.max(1)));
+    let tokens = bytes
+        .saturating_mul(1_000)
+        .div_ceil(u64::from(per_token_milli.max(1)));
     u32::try_from(tokens).unwrap_or(u32::MAX)
 }
 
 fn bytes_per_token_milli(pool: &PoolHead) -> u32 {
-    if pool.bytes_per_token_milli == 0 { BYTES_PER_TOKEN_MILLI } else { pool.bytes_per_token_milli }
+    if pool.bytes_per_token_milli == 0 {
+        BYTES_PER_TOKEN_MILLI
+    } else {
+        pool.bytes_per_token_milli
+    }
 }
 
 fn routed_cluster(host: &impl Host) -> Option<String> {
@@ -88,7 +98,9 @@ fn routed_cluster(host: &impl Host) -> Option<String> {
 
 /// Without a prompt: the least busy replica, if the cluster has one pool only.
 pub fn by_load(vm: &mut Vm, host: &impl Host, reason: Reason, body_bytes: u64) -> Plan {
-    let Some(view) = vm.heads.read(host) else { return Plan::nothing(reason) };
+    let Some(view) = vm.heads.read(host) else {
+        return Plan::nothing(reason);
+    };
     let cluster = routed_cluster(host);
     match view.only_pool(cluster.as_deref()) {
         Some(pool) => in_pool_by_load(vm, host, &view, pool, reason, body_bytes),
@@ -104,10 +116,16 @@ fn in_pool_by_load(
     reason: Reason,
     body_bytes: u64,
 ) -> Plan {
-    let Some(head) = view.pool(pool) else { return Plan::nothing(reason) };
+    let Some(head) = view.pool(pool) else {
+        return Plan::nothing(reason);
+    };
     let estimate = tokens(body_bytes, bytes_per_token_milli(head));
     let plan = choose(vm, host, view, pool, estimate, &HashMap::new());
-    Plan { reason, predicted_tokens: None, ..plan }
+    Plan {
+        reason,
+        predicted_tokens: None,
+        ..plan
+    }
 }
 
 /// With the whole body at hand.
@@ -119,7 +137,9 @@ pub fn by_prompt(
     body: &[u8],
     timer: &mut Timer,
 ) -> Plan {
-    let Some(view) = vm.heads.read(host) else { return Plan::nothing(Reason::NoHead) };
+    let Some(view) = vm.heads.read(host) else {
+        return Plan::nothing(Reason::NoHead);
+    };
     let bytes = body.len() as u64;
     let parsed = parse_request(api, body);
     timer.lap(host, &vm.metrics, Phase::Parse);
@@ -166,22 +186,29 @@ fn look_up(
     timer.lap(host, &vm.metrics, Phase::Hash);
     let matches = matches(vm, host, &table, &blocks);
     timer.lap(host, &vm.metrics, Phase::Lookup);
-    let matched: HashMap<u16, u32> =
-        matches.iter().map(|m| (m.replica.0, m.any_tokens)).collect();
+    let matched: HashMap<u16, u32> = matches
+        .iter()
+        .map(|m| (m.replica.0, m.any_tokens))
+        .collect();
     let best = matches.iter().max_by_key(|m| m.any_tokens);
     let prompt_tokens = match (&prompt, best) {
         (Prompt::TokenIds(ids), _) => u32::try_from(ids.len()).unwrap_or(u32::MAX),
         (Prompt::Text(_), None) => blocks.tokens_after(0),
-        (Prompt::Text(_), Some(best)) => {
-            best.any_tokens.saturating_add(blocks.tokens_after(best.any_blocks))
-        }
+        (Prompt::Text(_), Some(best)) => best
+            .any_tokens
+            .saturating_add(blocks.tokens_after(best.any_blocks)),
     };
     Ok(choose(vm, host, view, pool, prompt_tokens, &matched))
 }
 
 fn hash(prompt: &Prompt, pool: &PoolHead, salt: Option<&str>) -> Blocks {
     let start = |family| -> Seed {
-        let namespace = Namespace { family, profile_hash: pool.profile_hash, lora: None, salt };
+        let namespace = Namespace {
+            family,
+            profile_hash: pool.profile_hash,
+            lora: None,
+            salt,
+        };
         seed(&pool.key, &namespace)
     };
     match prompt {
@@ -199,12 +226,22 @@ fn hash(prompt: &Prompt, pool: &PoolHead, salt: Option<&str>) -> Blocks {
                 }
             });
             let per_token_milli = bytes_per_token_milli(pool);
-            Blocks { hashes, ends, len: text.len(), per_token_milli }
+            Blocks {
+                hashes,
+                ends,
+                len: text.len(),
+                per_token_milli,
+            }
         }
         Prompt::TokenIds(ids) => {
             let hashes = hash_ids(start(Family::TokenIds), ids, BLOCKS_MAX);
             let ends = (1..=hashes.len()).map(|n| n * IDS_PER_BLOCK).collect();
-            Blocks { hashes, ends, len: ids.len(), per_token_milli: 1_000 }
+            Blocks {
+                hashes,
+                ends,
+                len: ids.len(),
+                per_token_milli: 1_000,
+            }
         }
     }
 }
@@ -214,7 +251,12 @@ fn matches(vm: &Vm, host: &impl Host, table: &Table, blocks: &Blocks) -> Vec<Rep
         let page = host.shared(&table.slot.page_key(index)).bytes;
         (!page.is_empty()).then_some(page)
     };
-    let found = lookup(&table.shape, &blocks.hashes, &mut page, LookupLimits::default());
+    let found = lookup(
+        &table.shape,
+        &blocks.hashes,
+        &mut page,
+        LookupLimits::default(),
+    );
     host.add(vm.metrics.page_reads, u64::from(found.reads));
     found.replicas
 }
@@ -246,13 +288,20 @@ fn choose(
         .collect();
     let block_size = view.pool(pool).map_or(0, |p| p.block_size);
     let random = vm.random.next();
-    let decision =
-        pick(&PickInput { prompt_tokens, block_size, candidates: &candidates, random });
+    let decision = pick(&PickInput {
+        prompt_tokens,
+        block_size,
+        candidates: &candidates,
+        random,
+    });
     let predicted = hit_tokens(decision.matched_tokens, prompt_tokens, block_size);
     let endpoints = decision.endpoints.iter();
     Plan {
         reason: Reason::Picked(decision.reason),
-        endpoints: endpoints.filter_map(|&r| view.endpoint(r)).map(str::to_owned).collect(),
+        endpoints: endpoints
+            .filter_map(|&r| view.endpoint(r))
+            .map(str::to_owned)
+            .collect(),
         uncached_tokens: u64::from(prompt_tokens.saturating_sub(predicted)),
         predicted_tokens: Some(predicted),
         prompt_tokens,

@@ -3,7 +3,9 @@
 //! Invariant: what is held never outgrows Envoy's buffer limit, for then Envoy answers 413 in our
 //! name. A body's length is known from `content-length`, which Envoy enforces. Without it, a piece
 //! is put into the buffer before we see it, so the room for one piece must be left: over HTTP/2 a
-//! frame, over HTTP/1.1 as much as one read of the connection can bring (its buffer limit).
+//! frame, over HTTP/1.1 as much as one read of the connection can bring (its buffer limit). Where
+//! there is no such room, only a body that comes in one piece is looked at: that one is never put
+//! into the buffer.
 
 use prefix_picker_core::prompt::Api;
 
@@ -17,11 +19,11 @@ const FRAMES_BYTES: u64 = 128 << 10;
 /// The verdict.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Gate {
-    /// Hold it until its body is complete, but no longer than `cap` bytes.
+    /// Hold it until its body is complete, but wait on no more than `cap` bytes.
     Hold {
         /// Its interface.
         api: Api,
-        /// Bytes held at most.
+        /// Bytes of an incomplete body at most.
         cap: u64,
         /// The body's length was not announced.
         unknown_length: bool,
@@ -37,7 +39,10 @@ pub enum Gate {
 
 /// Looks at the request's headers.
 pub fn check(host: &impl Host, config: &Config, end_of_stream: bool) -> Gate {
-    let not_ours = |reason| Gate::Pass { reason, body_bytes: None };
+    let not_ours = |reason| Gate::Pass {
+        reason,
+        body_bytes: None,
+    };
     if host.request_header(":method").as_deref() != Some("POST") {
         return not_ours(Reason::Method);
     }
@@ -45,24 +50,37 @@ pub fn check(host: &impl Host, config: &Config, end_of_stream: bool) -> Gate {
     let Some(api) = api_of(&path, &config.path_prefixes) else {
         return not_ours(Reason::Path);
     };
-    if !host.request_header("content-type").is_some_and(|v| is_json(&v)) {
+    if !host
+        .request_header("content-type")
+        .is_some_and(|v| is_json(&v))
+    {
         return not_ours(Reason::ContentType);
     }
-    let length = host.request_header("content-length").and_then(|v| v.parse::<u64>().ok());
+    let length = host
+        .request_header("content-length")
+        .and_then(|v| v.parse::<u64>().ok());
     if end_of_stream || length == Some(0) {
         return not_ours(Reason::NoBody);
     }
-    let by_load = |reason| Gate::Pass { reason, body_bytes: Some(length.unwrap_or(0)) };
+    let by_load = |reason| Gate::Pass {
+        reason,
+        body_bytes: Some(length.unwrap_or(0)),
+    };
     let encoding = host.request_header("content-encoding");
     if encoding.is_some_and(|v| !v.is_empty() && !v.eq_ignore_ascii_case("identity")) {
         return by_load(Reason::ContentEncoding);
     }
     match length {
         Some(length) if length > config.max_body_bytes => by_load(Reason::BodyTooLarge),
-        Some(_) => Gate::Hold { api, cap: config.max_body_bytes, unknown_length: false },
-        None => match cap_of_unknown_length(host, config) {
-            0 => by_load(Reason::ChunkedTooLarge),
-            cap => Gate::Hold { api, cap, unknown_length: true },
+        Some(_) => Gate::Hold {
+            api,
+            cap: config.max_body_bytes,
+            unknown_length: false,
+        },
+        None => Gate::Hold {
+            api,
+            cap: cap_of_unknown_length(host, config),
+            unknown_length: true,
         },
     }
 }
@@ -77,7 +95,9 @@ fn cap_of_unknown_length(host: &impl Host, config: &Config) -> u64 {
 }
 
 fn api_of(path: &str, prefixes: &[String]) -> Option<Api> {
-    prefixes.iter().find_map(|prefix| Api::of_path(path.strip_prefix(prefix.as_str())?))
+    prefixes
+        .iter()
+        .find_map(|prefix| Api::of_path(path.strip_prefix(prefix.as_str())?))
 }
 
 /// `application/json` or `application/<something>+json`, with or without parameters.
@@ -94,10 +114,19 @@ mod tests {
 
     #[test]
     fn json_by_its_content_type() {
-        for yes in ["application/json", "Application/JSON; charset=utf-8", "application/x+json"] {
+        for yes in [
+            "application/json",
+            "Application/JSON; charset=utf-8",
+            "application/x+json",
+        ] {
             assert!(is_json(yes), "{yes}");
         }
-        for no in ["", "text/json", "multipart/form-data; boundary=x", "application/jsonl"] {
+        for no in [
+            "",
+            "text/json",
+            "multipart/form-data; boundary=x",
+            "application/jsonl",
+        ] {
             assert!(!is_json(no), "{no}");
         }
     }
@@ -105,8 +134,14 @@ mod tests {
     #[test]
     fn prefixes_are_stripped() {
         let prefixes = ["/openai".to_owned(), String::new()];
-        assert_eq!(api_of("/openai/v1/completions", &prefixes), Some(Api::Completions));
-        assert_eq!(api_of("/v1/chat/completions?a=b", &prefixes), Some(Api::ChatCompletions));
+        assert_eq!(
+            api_of("/openai/v1/completions", &prefixes),
+            Some(Api::Completions)
+        );
+        assert_eq!(
+            api_of("/v1/chat/completions?a=b", &prefixes),
+            Some(Api::ChatCompletions)
+        );
         assert_eq!(api_of("/other/v1/completions", &prefixes), None);
         assert_eq!(api_of("/v1/completions", &prefixes[..1]), None);
     }

@@ -49,10 +49,20 @@ impl Apply {
             }
         }
         let (epoch, generation, page_count) = (answer.epoch, answer.generation, answer.page_count);
-        let mut meta = PageMeta { epoch, generation, index: 0, to_seq: 0 };
+        let mut meta = PageMeta {
+            epoch,
+            generation,
+            index: 0,
+            to_seq: 0,
+        };
         let (pages, slot, end) = match answer.table {
             TableUpdate::None => (Vec::new(), Slot::A, End::Nothing),
-            TableUpdate::Delta { from_seq, to_seq, pages, .. } => {
+            TableUpdate::Delta {
+                from_seq,
+                to_seq,
+                pages,
+                ..
+            } => {
                 let table = state.table.filter(|_| !state.reload);
                 let table = table.ok_or("changes, but there is no table")?;
                 if (table.epoch, table.generation) != (epoch.0, generation) {
@@ -65,7 +75,11 @@ impl Apply {
                 meta.to_seq = to_seq;
                 (pages, table.slot, End::UpTo(to_seq))
             }
-            TableUpdate::Load { start_seq, next_page, pages } => {
+            TableUpdate::Load {
+                start_seq,
+                next_page,
+                pages,
+            } => {
                 let slot = state.loading_slot();
                 let begun = Partial {
                     slot,
@@ -75,7 +89,10 @@ impl Apply {
                     start_seq,
                     next_page: 0,
                 };
-                let mut at = state.loading.filter(|l| Partial { next_page: 0, ..*l } == begun).unwrap_or(begun);
+                let mut at = state
+                    .loading
+                    .filter(|l| Partial { next_page: 0, ..*l } == begun)
+                    .unwrap_or(begun);
                 state.loading = Some(at);
                 if let Some(filled) = state.filled.get_mut(slot.index()) {
                     *filled = (*filled).max(page_count);
@@ -97,18 +114,31 @@ impl Apply {
         };
         let pages = pages.into_iter();
         let (head, profiles) = (answer.head, answer.profiles);
-        Ok(Self { pages, slot, meta, end, head, profiles, failed: false })
+        Ok(Self {
+            pages,
+            slot,
+            meta,
+            end,
+            head,
+            profiles,
+            failed: false,
+        })
     }
 
     /// Writes pages until the slice's time is over; true once all are written.
     pub fn slice(&mut self, host: &impl Host, metrics: &Metrics, start_us: u64) -> bool {
         let mut written = 0;
         let done = loop {
-            let Some(page) = self.pages.next() else { break true };
+            let Some(page) = self.pages.next() else {
+                break true;
+            };
             match write_page(host, self.slot, self.meta, &page) {
                 Ok(()) => written += 1,
                 Err(error) => {
-                    log::warn!("page {}: {error}; the table will be loaded anew", page.index);
+                    log::warn!(
+                        "page {}: {error}; the table will be loaded anew",
+                        page.index
+                    );
                     host.add(metrics.sync_page_errors, 1);
                     self.failed = true;
                     break true;
@@ -157,9 +187,17 @@ impl Apply {
     }
 }
 
-fn write_page(host: &impl Host, slot: Slot, meta: PageMeta, page: &PageChange) -> Result<(), String> {
+fn write_page(
+    host: &impl Host,
+    slot: Slot,
+    meta: PageMeta,
+    page: &PageChange,
+) -> Result<(), String> {
     let key = slot.page_key(page.index);
-    let meta = PageMeta { index: page.index, ..meta };
+    let meta = PageMeta {
+        index: page.index,
+        ..meta
+    };
     for _ in 0..WRITE_TRIES {
         let old = host.shared(&key);
         let base = (!old.bytes.is_empty()).then_some(old.bytes.as_slice());
@@ -183,7 +221,9 @@ fn installed_head(host: &impl Host) -> Option<Vec<u8>> {
 
 /// Under the names of the pools that use it.
 fn store_profile(host: &impl Host, profile: &ProfileRecord, head: Option<&[u8]>) {
-    let Some(head) = head.and_then(|head| Head::decode(head).ok()) else { return };
+    let Some(head) = head.and_then(|head| Head::decode(head).ok()) else {
+        return;
+    };
     for pool in head.pools.iter().filter(|p| p.profile_hash == profile.hash) {
         let value = profiles::encode(profile.hash, &profile.json);
         let _ = host.set_shared(&profiles::key(&pool.name), &value, 0);
@@ -202,13 +242,18 @@ fn take_head(host: &impl Host, state: &State, epoch: Epoch, head: &[u8]) {
 
 /// Requests use the loaded table from here on. Waits for a head of its epoch.
 fn switch(host: &impl Host, metrics: &Metrics, state: &mut State, loaded: &Partial) {
-    let of_epoch = |head: &Vec<u8>| {
-        Head::version_of(head).is_ok_and(|(epoch, _)| epoch.0 == loaded.epoch)
-    };
+    let of_epoch =
+        |head: &Vec<u8>| Head::version_of(head).is_ok_and(|(epoch, _)| epoch.0 == loaded.epoch);
     let waiting = Some(host.shared(NEXT_HEAD_KEY).bytes).filter(of_epoch);
-    let Some(head) = installed_head(host).filter(of_epoch).or(waiting) else { return };
+    let Some(head) = installed_head(host).filter(of_epoch).or(waiting) else {
+        return;
+    };
     let complete = loaded.complete();
-    let _ = host.set_shared(pools::KEY, &pools::encode(Some(&complete.table()), &head), 0);
+    let _ = host.set_shared(
+        pools::KEY,
+        &pools::encode(Some(&complete.table()), &head),
+        0,
+    );
     let _ = host.set_shared(NEXT_HEAD_KEY, &[], 0);
     state.table = Some(complete);
     (state.loading, state.reload) = (None, false);

@@ -32,7 +32,11 @@ enum Step {
     /// Nothing in flight; poll from this time on.
     Idle { from_us: u64 },
     /// A poll is in flight, sent by a root context.
-    Waiting { token: u32, root: u32, since_us: u64 },
+    Waiting {
+        token: u32,
+        root: u32,
+        since_us: u64,
+    },
     /// Its answer is being applied.
     Applying(Box<Apply>),
 }
@@ -118,7 +122,9 @@ impl Poller {
     }
 
     fn complain(&mut self, now_us: u64) -> bool {
-        let due = self.complained_us.is_none_or(|at| now_us.saturating_sub(at) >= COMPLAIN_EVERY_US);
+        let due = self
+            .complained_us
+            .is_none_or(|at| now_us.saturating_sub(at) >= COMPLAIN_EVERY_US);
         if due {
             self.complained_us = Some(now_us);
         }
@@ -211,7 +217,9 @@ fn heard(vm: &mut Vm, host: &impl Host) {
 
 /// Applies a slice; once the answer is done with, asks for the next.
 fn go_on(vm: &mut Vm, host: &impl Host, config: &Config, root: u32, start_us: u64) {
-    let Step::Applying(apply) = &mut vm.poller.step else { return };
+    let Step::Applying(apply) = &mut vm.poller.step else {
+        return;
+    };
     if !apply.slice(host, &vm.metrics, start_us) {
         return;
     }
@@ -244,7 +252,11 @@ fn send(vm: &mut Vm, host: &impl Host, config: &Config, root: u32) {
     match host.call(&config.cluster, &headers, &body, TIMEOUT_MS) {
         Ok(token) => {
             let since_us = host.monotonic_us();
-            vm.poller.step = Step::Waiting { token, root, since_us };
+            vm.poller.step = Step::Waiting {
+                token,
+                root,
+                since_us,
+            };
         }
         Err(_) => failed(vm, host, config, PollResult::Refused),
     }
@@ -257,7 +269,9 @@ fn failed(vm: &mut Vm, host: &impl Host, config: &Config, result: PollResult) {
     let longest = (BACKOFF_US << vm.poller.failures.min(10)).min(BACKOFF_MAX_US);
     vm.poller.failures = vm.poller.failures.saturating_add(1);
     let wait_us = longest / 2 + vm.random.next() % (longest / 2);
-    vm.poller.step = Step::Idle { from_us: now_us.saturating_add(wait_us) };
+    vm.poller.step = Step::Idle {
+        from_us: now_us.saturating_add(wait_us),
+    };
     if vm.poller.complain(now_us) {
         let why = match result {
             PollResult::Refused => "Envoy would not send the poll (is the cluster there?)",
@@ -272,7 +286,9 @@ fn poll(state: &State, host: &impl Host, random: &mut Random) -> Poll {
     let (have, loading) = (state.have(), state.loading());
     let epoch = loading.map(|l| l.epoch).or(have.map(|h| h.epoch));
     let head = host.shared(pools::KEY).bytes;
-    let installed = pools::decode(&head).map(|(_, head)| head).unwrap_or_default();
+    let installed = pools::decode(&head)
+        .map(|(_, head)| head)
+        .unwrap_or_default();
     let waiting = host.shared(NEXT_HEAD_KEY).bytes;
     let version = |head: &[u8]| {
         let (of, version) = Head::version_of(head).ok()?;
@@ -283,7 +299,9 @@ fn poll(state: &State, host: &impl Host, random: &mut Random) -> Poll {
         gateway: gateway(host, random),
         have,
         loading,
-        head_version: version(&waiting).or_else(|| version(installed)).unwrap_or(0),
+        head_version: version(&waiting)
+            .or_else(|| version(installed))
+            .unwrap_or(0),
         profiles: profiles_held(host, [installed, &waiting]),
         wait_ms: WAIT_MS,
         token_id_pools: token_id_pools(host),
@@ -291,7 +309,10 @@ fn poll(state: &State, host: &impl Host, random: &mut Random) -> Poll {
 }
 
 fn profiles_held(host: &impl Host, heads: [&[u8]; 2]) -> Vec<u64> {
-    let pools = heads.into_iter().filter_map(|h| Head::decode(h).ok()).flat_map(|h| h.pools);
+    let pools = heads
+        .into_iter()
+        .filter_map(|h| Head::decode(h).ok())
+        .flat_map(|h| h.pools);
     let mut held: Vec<u64> = pools
         .filter_map(|p| profiles::hash_of(&host.shared(&profiles::key(&p.name)).bytes))
         .collect();
@@ -314,7 +335,10 @@ fn gateway(host: &impl Host, random: &mut Random) -> String {
 
 fn token_id_pools(host: &impl Host) -> Vec<String> {
     let lines = host.shared(TOKEN_ID_POOLS_KEY).bytes;
-    String::from_utf8_lossy(&lines).lines().map(str::to_owned).collect()
+    String::from_utf8_lossy(&lines)
+        .lines()
+        .map(str::to_owned)
+        .collect()
 }
 
 /// A pool got a token-id prompt: the control plane may have to make such blocks from now on.
@@ -323,10 +347,16 @@ pub fn note_token_ids(vm: &mut Vm, host: &impl Host, pool: &str) {
         return;
     }
     let mut lines = host.shared(TOKEN_ID_POOLS_KEY);
-    if !String::from_utf8_lossy(&lines.bytes).lines().any(|known| known == pool) {
+    if !String::from_utf8_lossy(&lines.bytes)
+        .lines()
+        .any(|known| known == pool)
+    {
         lines.bytes.extend_from_slice(pool.as_bytes());
         lines.bytes.push(b'\n');
-        if host.set_shared(TOKEN_ID_POOLS_KEY, &lines.bytes, lines.cas).is_err() {
+        if host
+            .set_shared(TOKEN_ID_POOLS_KEY, &lines.bytes, lines.cas)
+            .is_err()
+        {
             return;
         }
     }

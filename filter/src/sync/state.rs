@@ -67,7 +67,10 @@ impl Complete {
             generation: self.generation,
             page_count: self.page_count,
         };
-        Table { slot: self.slot, shape }
+        Table {
+            slot: self.slot,
+            shape,
+        }
     }
 }
 
@@ -87,7 +90,13 @@ impl Partial {
 
 impl Default for State {
     fn default() -> Self {
-        Self { version: VERSION, table: None, reload: false, loading: None, filled: [0, 0] }
+        Self {
+            version: VERSION,
+            table: None,
+            reload: false,
+            loading: None,
+            filled: [0, 0],
+        }
     }
 }
 
@@ -143,7 +152,11 @@ impl State {
     #[must_use]
     pub fn have(&self) -> Option<Have> {
         let table = self.table.filter(|_| !self.reload)?;
-        Some(Have { epoch: table.epoch, generation: table.generation, seq: table.seq })
+        Some(Have {
+            epoch: table.epoch,
+            generation: table.generation,
+            seq: table.seq,
+        })
     }
 
     /// What a poll says of the table being loaded.
@@ -162,7 +175,10 @@ impl State {
     pub fn left_over(&self) -> Option<(Slot, u32)> {
         [Slot::A, Slot::B].into_iter().find_map(|slot| {
             let used = self.table.filter(|t| t.slot == slot).map(|t| t.page_count);
-            let loading = self.loading.filter(|l| l.slot == slot).map(|l| l.page_count);
+            let loading = self
+                .loading
+                .filter(|l| l.slot == slot)
+                .map(|l| l.page_count);
             let keep = used.or(loading).unwrap_or(0);
             let filled = self.filled.get(slot.index()).copied().unwrap_or(0);
             (filled > keep).then(|| (slot, filled - 1))
