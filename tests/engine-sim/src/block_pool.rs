@@ -32,6 +32,7 @@ pub(crate) struct BlockPool {
     free: u32,
     /// Copies in the order they were stored: a hit takes the first.
     cached: HashMap<BlockDigest, Vec<BlockId>>,
+    cached_count: usize,
     evictions: u64,
 }
 
@@ -45,6 +46,7 @@ impl BlockPool {
             tail: NIL,
             free: 0,
             cached: HashMap::new(),
+            cached_count: 0,
             evictions: 0,
         };
         for id in 1..count {
@@ -64,7 +66,7 @@ impl BlockPool {
 
     /// Blocks with content that a later request may hit, referenced or not, copies counted.
     pub(crate) fn cached_count(&self) -> usize {
-        self.cached.values().map(Vec::len).sum()
+        self.cached_count
     }
 
     pub(crate) fn evictions(&self) -> u64 {
@@ -122,6 +124,7 @@ impl BlockPool {
     pub(crate) fn store(&mut self, id: BlockId, digest: BlockDigest) {
         self.blocks[id as usize].digest = Some(digest);
         self.cached.entry(digest).or_default().push(id);
+        self.cached_count += 1;
     }
 
     /// One reference less to each, in the order given: the first is the first to be evicted. Blocks without
@@ -144,6 +147,7 @@ impl BlockPool {
             return false;
         }
         self.cached.clear();
+        self.cached_count = 0;
         for block in &mut self.blocks {
             block.digest = None;
         }
@@ -152,6 +156,7 @@ impl BlockPool {
 
     fn forget(&mut self, digest: &BlockDigest, id: BlockId) {
         if let Some(copies) = self.cached.get_mut(digest) {
+            self.cached_count -= 1;
             copies.retain(|copy| *copy != id);
             if copies.is_empty() {
                 self.cached.remove(digest);

@@ -127,12 +127,6 @@ impl Scheduler {
         self.running.is_empty() && self.waiting.is_empty()
     }
 
-    /// Prompt tokens accepted but not yet computed.
-    pub(crate) fn prefill_backlog(&self) -> u64 {
-        let left = |r: &Request| r.new.prompt.len().saturating_sub(r.computed) as u64;
-        self.running.iter().chain(&self.waiting).map(left).sum()
-    }
-
     pub(crate) fn add(&mut self, new: NewRequest) {
         self.waiting.push_back(Request {
             tokens: new.prompt.clone(),
