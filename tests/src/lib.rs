@@ -8,4 +8,6 @@ pub mod access_log;
 pub mod client;
 pub mod ports;
 pub mod process;
+pub mod stack;
 pub mod stats;
+pub mod workload;

@@ -1,0 +1,345 @@
+//! A whole installation on free ports: engines, control plane and Envoy, from the shipped files.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use serde_json::Value;
+
+use crate::access_log::AccessLog;
+use crate::client::Client;
+use crate::ports;
+use crate::process::Process;
+
+/// Ports in the shipped files: Envoy, its admin, the control plane, three engines, and each engine's
+/// events and replay.
+const SHIPPED: [u16; 12] = [10000, 9901, 9400, 8101, 8102, 8103, 5557, 5558, 5559, 5560, 5561, 5562];
+/// Envoy's workers.
+const WORKERS: &str = "2";
+
+/// Where programs and files are.
+#[derive(Debug, Clone)]
+pub struct Places {
+    /// The repository.
+    pub root: PathBuf,
+    /// The built programs (`target/release`).
+    pub bin: PathBuf,
+    /// The compiled filter.
+    pub wasm: PathBuf,
+    /// The filter that only buffers (benchmarks).
+    pub buffer_wasm: PathBuf,
+    /// Envoy.
+    pub envoy: PathBuf,
+}
+
+impl Places {
+    /// From the environment: `ENVOY`, and `CARGO_TARGET_DIR` if it is not `target`.
+    ///
+    /// # Errors
+    /// Something is not there; says which `make` target builds it.
+    pub fn find() -> Result<Self> {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the repository's root")?.to_owned();
+        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |d| root.join(d));
+        let envoy = std::env::var_os("ENVOY").context("ENVOY is not set (make e2e sets it, by tools/envoy.sh)")?;
+        let wasm = target.join("wasm32-wasip1/wasm");
+        let places = Self {
+            bin: target.join("release"),
+            wasm: wasm.join("prefix_picker_filter.wasm"),
+            buffer_wasm: wasm.join("buffer_filter.wasm"),
+            envoy: envoy.into(),
+            root,
+        };
+        for file in [&places.bin.join("prefix-picker"), &places.bin.join("engine-sim"), &places.wasm, &places.envoy] {
+            if !file.exists() {
+                bail!("{} is not there: run make build", file.display());
+            }
+        }
+        Ok(places)
+    }
+}
+
+/// How an installation differs from the shipped one.
+#[derive(Debug, Clone, Default)]
+pub struct Options {
+    /// Further arguments of each simulated engine.
+    pub engine_args: Vec<String>,
+    /// Edits of Envoy's file, `(from, to)`; each must be found.
+    pub envoy_edits: Vec<(String, String)>,
+    /// Edits of the control plane's file.
+    pub control_plane_edits: Vec<(String, String)>,
+    /// Another control-plane file than `envoy/prefix-picker.yaml`.
+    pub control_plane_file: Option<PathBuf>,
+    /// Engines run by somebody else: `(HTTP, events, replay)` ports. Empty: three simulated ones.
+    pub external_engines: Vec<(u16, u16, u16)>,
+    /// No control plane at all.
+    pub no_control_plane: bool,
+}
+
+/// Ports of one installation.
+#[derive(Debug, Clone)]
+pub struct Ports {
+    /// Envoy's listener.
+    pub envoy: u16,
+    /// Envoy's admin page.
+    pub admin: u16,
+    /// The control plane.
+    pub control_plane: u16,
+    /// The engines' HTTP, events and replay.
+    pub engines: Vec<(u16, u16, u16)>,
+}
+
+/// A running installation; everything ends when it is dropped.
+#[derive(Debug)]
+pub struct Stack {
+    /// Where its logs and files are.
+    pub dir: PathBuf,
+    /// Its ports.
+    pub ports: Ports,
+    /// Envoy.
+    pub envoy: Option<Process>,
+    /// The control plane.
+    pub control_plane: Option<Process>,
+    /// The simulated engines.
+    pub engines: Vec<Process>,
+    /// Envoy's access log.
+    pub log: AccessLog,
+    places: Places,
+    options: Options,
+}
+
+impl Stack {
+    /// Starts everything and waits until the filter has a table.
+    ///
+    /// # Errors
+    /// Something did not start; the message has the end of its log.
+    pub async fn start(name: &str, places: &Places, options: Options) -> Result<Self> {
+        let dir = std::env::temp_dir().join(format!("prefix-picker-e2e-{}-{name}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(&dir)?;
+        let free = ports::free(SHIPPED.len())?;
+        let at = |i: usize| free.get(i).copied().unwrap_or_default();
+        let mut engines: Vec<_> = (0..3).map(|i| (at(3 + i), at(6 + 2 * i), at(7 + 2 * i))).collect();
+        if !options.external_engines.is_empty() {
+            engines.clone_from(&options.external_engines);
+        }
+        let ports = Ports { envoy: at(0), admin: at(1), control_plane: at(2), engines };
+        let log = AccessLog::new(&dir.join("envoy.log"));
+        let (envoy, control_plane, engines) = (None, None, Vec::new());
+        let mut stack =
+            Self { dir, ports, envoy, control_plane, engines, log, places: places.clone(), options };
+        stack.write_files()?;
+        if stack.options.external_engines.is_empty() {
+            for i in 0..stack.ports.engines.len() {
+                let engine = stack.spawn_engine(i)?;
+                stack.engines.push(engine);
+            }
+        }
+        if !stack.options.no_control_plane {
+            stack.start_control_plane()?;
+        }
+        stack.start_envoy()?;
+        stack.wait_ready().await?;
+        Ok(stack)
+    }
+
+    /// `port -> port` for the shipped files.
+    fn moves(&self) -> Vec<(u16, u16)> {
+        let p = &self.ports;
+        let mut to = vec![p.envoy, p.admin, p.control_plane];
+        to.extend(p.engines.iter().map(|e| e.0));
+        // Fewer engines than shipped: the files used with them name fewer too.
+        to.resize(6, p.engines.first().map_or(1, |e| e.0));
+        to.extend(p.engines.iter().flat_map(|e| [e.1, e.2]));
+        SHIPPED.iter().copied().zip(to).collect()
+    }
+
+    fn write_files(&self) -> Result<()> {
+        let root = &self.places.root;
+        let moves = self.moves();
+        let envoy = std::fs::read_to_string(root.join("envoy/envoy.yaml"))?;
+        let mut envoy = edit(&ports::substitute(&envoy, &moves), &self.options.envoy_edits)?;
+        let shipped_wasm = "target/wasm32-wasip1/wasm/";
+        let wasm_dir = self.places.wasm.parent().context("the wasm's folder")?;
+        envoy = envoy.replace(shipped_wasm, &format!("{}/", wasm_dir.display()));
+        std::fs::write(self.envoy_file(), envoy)?;
+
+        let file = self.options.control_plane_file.clone();
+        let file = file.unwrap_or_else(|| root.join("envoy/prefix-picker.yaml"));
+        let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+        let text = edit(&ports::substitute(&text, &moves), &self.options.control_plane_edits)?;
+        let data_dir = format!("data_dir: {}", self.dir.join("data").display());
+        let text: Vec<_> =
+            text.lines().map(|l| if l.starts_with("data_dir:") { data_dir.as_str() } else { l }).collect();
+        std::fs::write(self.dir.join("prefix-picker.yaml"), text.join("\n"))?;
+        Ok(())
+    }
+
+    fn envoy_file(&self) -> PathBuf {
+        self.dir.join("envoy.yaml")
+    }
+
+    fn spawn_engine(&self, i: usize) -> Result<Process> {
+        let (http, events, replay) = *self.ports.engines.get(i).context("no such engine")?;
+        let mut command = Command::new(self.places.bin.join("engine-sim"));
+        command.current_dir(&self.places.root);
+        command.args(["--listen", &format!("127.0.0.1:{http}")]);
+        command.args(["--events", &format!("tcp://*:{events}"), "--replay", &format!("tcp://*:{replay}")]);
+        command.args(&self.options.engine_args);
+        Process::start(&format!("engine-{i}"), command, &self.dir)
+    }
+
+    /// Kills one engine and starts it again on the same ports (sequence numbers from 0, cache empty).
+    ///
+    /// # Errors
+    /// It does not start.
+    pub async fn restart_engine(&mut self, i: usize) -> Result<()> {
+        if let Some(engine) = self.engines.get_mut(i) {
+            engine.kill();
+        }
+        let engine = self.spawn_engine(i)?;
+        if let Some(slot) = self.engines.get_mut(i) {
+            *slot = engine;
+        }
+        let client = self.engine_client(i)?;
+        wait("the engine", Duration::from_secs(10), async || client.get("/health").await.is_ok_and(|a| a.0 == 200))
+            .await
+    }
+
+    /// Starts the control plane (again).
+    ///
+    /// # Errors
+    /// The program is not there.
+    pub fn start_control_plane(&mut self) -> Result<()> {
+        let mut command = Command::new(self.places.bin.join("prefix-picker"));
+        command.current_dir(&self.places.root).args(["serve", "--config"]).arg(self.dir.join("prefix-picker.yaml"));
+        self.control_plane = Some(Process::start("control-plane", command, &self.dir)?);
+        Ok(())
+    }
+
+    /// Starts Envoy (again).
+    ///
+    /// # Errors
+    /// The program is not there.
+    pub fn start_envoy(&mut self) -> Result<()> {
+        let mut command = Command::new(&self.places.envoy);
+        command.current_dir(&self.places.root).arg("-c").arg(self.envoy_file());
+        command.args(["--concurrency", WORKERS, "--file-flush-interval-msec", "20", "--log-level", "warning"]);
+        command.arg("--disable-hot-restart");
+        self.envoy = Some(Process::start("envoy", command, &self.dir)?);
+        Ok(())
+    }
+
+    async fn wait_ready(&mut self) -> Result<()> {
+        let ready = self.wait_parts().await;
+        if ready.is_err() {
+            let all = [&mut self.control_plane, &mut self.envoy];
+            for part in all.into_iter().flatten().chain(&mut self.engines) {
+                part.check()?;
+                eprintln!("--- {}\n{}", part.log().display(), part.log_tail(10));
+            }
+        }
+        ready
+    }
+
+    async fn wait_parts(&self) -> Result<()> {
+        for i in 0..self.ports.engines.len() {
+            let engine = self.engine_client(i)?;
+            wait("an engine", Duration::from_secs(30), async || {
+                engine.get("/health").await.is_ok_and(|a| a.0 == 200)
+            })
+            .await?;
+        }
+        let admin = Client::new(self.ports.admin)?;
+        wait("Envoy", Duration::from_secs(30), async || admin.get("/ready").await.is_ok_and(|a| a.0 == 200)).await?;
+        if self.options.no_control_plane {
+            return Ok(());
+        }
+        let control_plane = Client::new(self.ports.control_plane)?;
+        wait("the control plane", Duration::from_secs(30), async || {
+            control_plane.get("/readyz").await.is_ok_and(|a| a.0 == 200)
+        })
+        .await?;
+        wait("the filter's table", Duration::from_secs(30), async || {
+            self.filter_metric("sync_loads_total").await.is_ok_and(|n| n > 0)
+        })
+        .await
+    }
+
+    /// A client of Envoy.
+    ///
+    /// # Errors
+    /// The HTTP library cannot be set up.
+    pub fn client(&self) -> Result<Client> {
+        Client::new(self.ports.envoy)
+    }
+
+    /// A client of one engine, past Envoy.
+    ///
+    /// # Errors
+    /// As [`Stack::client`], or there is no such engine.
+    pub fn engine_client(&self, i: usize) -> Result<Client> {
+        Client::new(self.ports.engines.get(i).context("no such engine")?.0)
+    }
+
+    /// `127.0.0.1:port` of one engine, as Envoy and the filter write it.
+    #[must_use]
+    pub fn endpoint(&self, i: usize) -> String {
+        self.ports.engines.get(i).map(|e| format!("127.0.0.1:{}", e.0)).unwrap_or_default()
+    }
+
+    /// One of the filter's counters or gauges, by its name without the common start.
+    ///
+    /// # Errors
+    /// Envoy's admin page does not answer, or does not know it.
+    pub async fn filter_metric(&self, name: &str) -> Result<u64> {
+        let admin = Client::new(self.ports.admin)?;
+        let (_, text) = admin.get(&format!("/stats?filter=prefix_picker_filter_{name}")).await?;
+        let line = text.lines().find(|l| l.contains(&format!("prefix_picker_filter_{name}: ")));
+        let value = line.and_then(|l| l.rsplit(' ').next()).and_then(|v| v.parse().ok());
+        value.with_context(|| format!("no metric {name}"))
+    }
+
+    /// The state of one simulated engine (`/sim/state`).
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub async fn engine_state(&self, i: usize) -> Result<Value> {
+        let (_, text) = self.engine_client(i)?.get("/sim/state").await?;
+        Ok(serde_json::from_str(&text)?)
+    }
+
+    /// The control plane's metrics.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub async fn control_plane_metrics(&self) -> Result<String> {
+        Ok(Client::new(self.ports.control_plane)?.get("/metrics").await?.1)
+    }
+}
+
+fn edit(text: &str, edits: &[(String, String)]) -> Result<String> {
+    let mut text = text.to_owned();
+    for (from, to) in edits {
+        if !text.contains(from) {
+            bail!("the shipped file has no {from:?} any more");
+        }
+        text = text.replace(from, to);
+    }
+    Ok(text)
+}
+
+/// Waits until `done` says so.
+///
+/// # Errors
+/// It did not within `patience`.
+pub async fn wait(what: &str, patience: Duration, done: impl AsyncFn() -> bool) -> Result<()> {
+    let start = Instant::now();
+    while !done().await {
+        if start.elapsed() > patience {
+            bail!("{what}: not within {patience:?}");
+        }
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    Ok(())
+}
