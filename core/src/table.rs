@@ -28,9 +28,7 @@ mod wire;
 mod tests;
 
 pub use apply::{ApplyError, PageMeta, apply_change};
-pub use group::{
-    GroupError, GroupSpec, Holder, RunSpec, choose_split, decode_group, encode_group,
-};
+pub use group::{GroupError, GroupSpec, Holder, RunSpec, choose_split, decode_group, encode_group};
 pub use lookup::{LookupLimits, Matches, PageSource, ReplicaMatch, TableShape, lookup};
 pub use page::{PageError, PageHeader, PageRef, page_of};
 pub use store::{Changes, GroupChange, LoadSlice, PageChange, PageContent, TableStore};

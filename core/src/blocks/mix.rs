@@ -22,7 +22,10 @@ const K2: u64 = 0x324c_ad49_c629_665b;
 /// depends on carries that only a holder of the seed knows.
 #[inline(always)]
 pub(super) fn absorb(acc: u64, word: u64) -> u64 {
-    (acc ^ word).wrapping_mul(K1).rotate_left(32).wrapping_mul(K2)
+    (acc ^ word)
+        .wrapping_mul(K1)
+        .rotate_left(32)
+        .wrapping_mul(K2)
 }
 
 /// Spreads every bit of the accumulator over all bits of the hash (a bijection).

@@ -77,7 +77,13 @@ pub fn seed(key: &PoolKey, namespace: &Namespace<'_>) -> Seed {
     put_optional(&mut hasher, namespace.lora);
     put_optional(&mut hasher, namespace.salt);
     let digest: [u8; 32] = hasher.finalize().into();
-    Seed(digest.iter().take(8).rev().fold(0, |n, byte| (n << 8) | u64::from(*byte)))
+    Seed(
+        digest
+            .iter()
+            .take(8)
+            .rev()
+            .fold(0, |n, byte| (n << 8) | u64::from(*byte)),
+    )
 }
 
 fn put_optional(hasher: &mut Sha256, value: Option<&str>) {

@@ -1,1 +1,331 @@
-//! Tests of the cutter and the hash.
+//! Tests of the cutter and the hash. All run natively and as wasm, but for the property tests.
+
+#[cfg(not(target_arch = "wasm32"))]
+mod properties;
+mod vectors;
+
+use wasm_bindgen_test::wasm_bindgen_test;
+
+use super::*;
+
+/// A block as a test sees it: end in the whole prompt, hard or not, hash.
+type Seen = (usize, bool, BlockHash);
+
+const SEED: Seed = Seed(0x0123_4567_89ab_cdef);
+
+/// Fed in slices of `size` bytes.
+fn blocks_in_slices(prompt: &[u8], size: usize) -> Vec<Seen> {
+    let mut chain = TextChain::new(SEED);
+    let mut seen = Vec::new();
+    for (at, slice) in prompt.chunks(size).enumerate() {
+        chain.feed(slice, |block| {
+            assert!(
+                block.end < slice.len(),
+                "the byte after the block is in the slice"
+            );
+            seen.push((at * size + block.end, block.hard_cut, block.hash));
+        });
+    }
+    seen
+}
+
+fn blocks(prompt: &[u8]) -> Vec<Seen> {
+    blocks_in_slices(prompt, prompt.len().max(1))
+}
+
+/// The cut rule once more, as plainly as it can be said.
+fn naive_cuts(prompt: &[u8]) -> Vec<(usize, bool)> {
+    let mut cuts = Vec::new();
+    let mut start = 0;
+    for at in 1..prompt.len() {
+        let (last, next, len) = (prompt[at - 1], prompt[at], at - start);
+        let soft =
+            len >= TARGET_BYTES && next == b' ' && (0x21..0x7f).contains(&last) && last != b'>';
+        let hard = len >= HARD_CAP_BYTES && (next & 0xc0 != 0x80 || len == MAX_BLOCK_BYTES);
+        if soft || hard {
+            cuts.push((at, !soft));
+            start = at;
+        }
+    }
+    cuts
+}
+
+fn cuts(prompt: &[u8]) -> Vec<(usize, bool)> {
+    blocks(prompt)
+        .iter()
+        .map(|(end, hard, _)| (*end, *hard))
+        .collect()
+}
+
+/// `len` bytes of English-like text.
+pub(crate) fn prose(len: usize) -> Vec<u8> {
+    let words = [
+        "The", "quick", "brown", "fox", "jumps", "over", "a", "lazy", "dog,", "twice.",
+    ];
+    let mut text = Vec::with_capacity(len + 8);
+    let mut n = 1u64;
+    while text.len() < len {
+        n = n.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+        text.extend_from_slice(words[(n >> 33) as usize % words.len()].as_bytes());
+        text.push(b' ');
+    }
+    text.truncate(len);
+    text
+}
+
+#[wasm_bindgen_test(unsupported = test)]
+fn cuts_before_a_space_once_the_target_is_reached() {
+    let mut prompt = vec![b'a'; 700];
+    prompt[255] = b' '; // one byte early
+    prompt[260] = b' ';
+    prompt[260 + 255] = b' '; // again early, counted from the cut
+    prompt[260 + 256] = b' ';
+    // the byte before is a space: not there; so hard at 320
+    assert_eq!(cuts(&prompt), [(260, false), (260 + 320, true)]);
+    prompt[260 + 255] = b'a';
+    assert_eq!(cuts(&prompt), [(260, false), (516, false)]);
+}
+
+#[wasm_bindgen_test(unsupported = test)]
+fn a_space_cuts_only_after_a_visible_ascii_byte_other_than_gt() {
+    for last in 0..=255u8 {
+        let mut prompt = vec![b'a'; 300];
+        prompt[270] = last;
+        prompt[271] = b' ';
+        let safe = last.is_ascii() && !last.is_ascii_whitespace() && !last.is_ascii_control();
+        let expected: &[_] = match last {
+            b'>' => &[],
+            _ if safe => &[(271, false)],
+            // A space there is itself where the block ends.
+            b' ' => &[(270, false)],
+            _ => &[],
+        };
+        assert_eq!(cuts(&prompt), expected, "after byte {last:#x}");
+    }
+}
+
+#[wasm_bindgen_test(unsupported = test)]
+fn a_hard_cut_waits_for_a_character_but_not_for_long() {
+    // Three-byte characters: 320 is inside one.
+    let prompt = "あ".repeat(300).into_bytes();
+    assert_eq!(cuts(&prompt), [(321, true), (642, true)]);
+    let invalid = vec![0x80u8; 1000];
+    assert_eq!(cuts(&invalid), [(324, true), (648, true), (972, true)]);
+    // A space where the hard cut would be is the better reason.
+    let mut prompt = vec![b'a'; 400];
+    prompt[320] = b' ';
+    assert_eq!(cuts(&prompt), [(320, false)]);
+}
+
+#[wasm_bindgen_test(unsupported = test)]
+fn a_block_needs_the_byte_after_it() {
+    let prompt = vec![b'a'; 320];
+    assert_eq!(cuts(&prompt), []);
+    let mut chain = TextChain::new(SEED);
+    chain.feed(&prompt, |_| panic!("not finished"));
+    assert_eq!(chain.pending_bytes(), 320);
+    let mut seen = Vec::new();
+    chain.feed(b"a", |block| seen.push((block.end, block.hard_cut)));
+    assert_eq!(seen, [(0, true)]);
+    assert_eq!(chain.pending_bytes(), 1);
+    for prompt in [&b""[..], b" ", b"short"] {
+        assert_eq!(cuts(prompt), []);
+    }
+}
+
+#[wasm_bindgen_test(unsupported = test)]
+fn a_hard_cut_is_another_hash_than_a_soft_one_of_the_same_bytes() {
+    let mut soft = vec![b'a'; 400];
+    let hard = soft.clone();
+    soft[320] = b' ';
+    let (soft, hard) = (blocks(&soft), blocks(&hard));
+    assert_eq!((soft[0].0, hard[0].0), (320, 320));
+    assert_ne!(soft[0].2, hard[0].2);
+}
+
+#[wasm_bindgen_test(unsupported = test)]
+fn slices_of_any_size_give_the_same_blocks() {
+    let mut prompt = prose(4000);
+    prompt.extend("日本語テキスト、空白なし。".repeat(60).into_bytes());
+    prompt.extend(prose(1000));
+    let expected = blocks(&prompt);
+    assert!(expected.len() > 20);
+    for size in 1..700 {
+        assert_eq!(
+            blocks_in_slices(&prompt, size),
+            expected,
+            "slices of {size}"
+        );
+    }
+}
+
+#[wasm_bindgen_test(unsupported = test)]
+fn every_covered_bit_matters() {
+    let prompt = prose(700);
+    let expected = blocks(&prompt);
+    let end = expected[1].0;
+    for at in 0..end {
+        for bit in 0..8 {
+            let mut other = prompt.clone();
+            other[at] ^= 1 << bit;
+            let seen = blocks(&other);
+            let first = usize::from(at >= expected[0].0);
+            for (block, was) in seen.iter().zip(&expected).skip(first) {
+                assert_ne!(block.2, was.2, "byte {at} bit {bit}");
+            }
+        }
+    }
+}
+
+#[wasm_bindgen_test(unsupported = test)]
+fn the_top_bit_of_a_word_is_not_undone_by_the_next_word() {
+    // A multiplication alone lets a flipped top bit through as it is, for every seed; a chain of
+    // such steps could then be collided by flipping known bits of the next word.
+    let mut prompt = vec![b'a'; 400];
+    prompt[320] = b' ';
+    let was = hash_text(SEED, &prompt, 1);
+    prompt[7] ^= 0x80;
+    for first in 0..64 {
+        for second in first..64 {
+            let mut other = prompt.clone();
+            other[8 + first / 8] ^= 1 << (first % 8);
+            other[8 + second / 8] ^= 1 << (second % 8);
+            assert_ne!(hash_text(SEED, &other, 1), was, "bits {first} {second}");
+        }
+    }
+}
+
+#[wasm_bindgen_test(unsupported = test)]
+fn max_blocks_is_kept() {
+    let prompt = prose(5000);
+    let all: Vec<BlockHash> = blocks(&prompt).iter().map(|block| block.2).collect();
+    for max in [0, 1, all.len() - 1, all.len(), all.len() + 1, usize::MAX] {
+        assert_eq!(hash_text(SEED, &prompt, max), all[..max.min(all.len())]);
+    }
+    let ids: Vec<u32> = (0..1000).collect();
+    for max in [0, 1, 14, 15, 16, usize::MAX] {
+        assert_eq!(hash_ids(SEED, &ids, max).len(), max.min(15));
+    }
+}
+
+#[wasm_bindgen_test(unsupported = test)]
+fn ids_in_slices_of_any_size_give_the_same_blocks() {
+    let ids: Vec<u32> = (0..500u32).map(|n| n.wrapping_mul(2_654_435_761)).collect();
+    let expected = hash_ids(SEED, &ids, usize::MAX);
+    assert_eq!(expected.len(), 7);
+    for size in 1..200 {
+        let mut chain = IdChain::new(SEED);
+        let mut seen = Vec::new();
+        for (at, slice) in ids.chunks(size).enumerate() {
+            chain.feed(slice, |block| {
+                assert_eq!((at * size + block.end) % IDS_PER_BLOCK, 0);
+                seen.push(block.hash);
+            });
+            chain = IdChain::from_bytes(&chain.to_bytes());
+        }
+        assert_eq!(seen, expected, "slices of {size}");
+    }
+    for at in 0..IDS_PER_BLOCK {
+        let mut other = ids.clone();
+        other[at] ^= 1;
+        let seen = hash_ids(SEED, &other, usize::MAX);
+        assert!(seen.iter().zip(&expected).all(|(a, b)| a != b), "id {at}");
+    }
+}
+
+#[wasm_bindgen_test(unsupported = test)]
+fn every_field_of_a_namespace_matters() {
+    let key = PoolKey::derive(b"secret", "pool");
+    let text = Namespace {
+        family: Family::Text,
+        profile_hash: 1,
+        lora: None,
+        salt: None,
+    };
+    let seeds = [
+        seed(&key, &text),
+        seed(&PoolKey::derive(b"secret2", "pool"), &text),
+        seed(&PoolKey::derive(b"secret", "pool2"), &text),
+        // Where one value ends and the next begins matters too.
+        seed(&PoolKey::derive(b"secretp", "ool"), &text),
+        seed(
+            &key,
+            &Namespace {
+                family: Family::TokenIds,
+                ..text
+            },
+        ),
+        seed(
+            &key,
+            &Namespace {
+                family: Family::Predicted,
+                ..text
+            },
+        ),
+        seed(
+            &key,
+            &Namespace {
+                profile_hash: 2,
+                ..text
+            },
+        ),
+        seed(
+            &key,
+            &Namespace {
+                lora: Some(""),
+                ..text
+            },
+        ),
+        seed(
+            &key,
+            &Namespace {
+                salt: Some(""),
+                ..text
+            },
+        ),
+        seed(
+            &key,
+            &Namespace {
+                lora: Some("a"),
+                ..text
+            },
+        ),
+        seed(
+            &key,
+            &Namespace {
+                salt: Some("a"),
+                ..text
+            },
+        ),
+        seed(
+            &key,
+            &Namespace {
+                lora: Some("a"),
+                salt: Some("b"),
+                ..text
+            },
+        ),
+        seed(
+            &key,
+            &Namespace {
+                lora: Some("ab"),
+                salt: Some(""),
+                ..text
+            },
+        ),
+    ];
+    for (at, one) in seeds.iter().enumerate() {
+        assert!(!seeds[..at].contains(one), "seed {at}");
+    }
+    assert_eq!(format!("{key:?}"), "PoolKey(..)", "a key is not for logs");
+}
+
+#[wasm_bindgen_test(unsupported = test)]
+fn any_bytes_are_a_usable_state() {
+    for fill in [0u8, 1, 0x7f, 0x80, 0xff] {
+        let mut chain = TextChain::from_bytes(&[fill; 24]);
+        chain.feed(&prose(2000), |_| ());
+        let mut chain = IdChain::from_bytes(&[fill; 24]);
+        chain.feed(&[7; 2000], |_| ());
+    }
+}

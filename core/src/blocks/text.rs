@@ -41,7 +41,12 @@ pub struct TextChain {
 impl TextChain {
     /// The state before a prompt's first byte.
     pub fn new(seed: Seed) -> Self {
-        Self { acc: seed.0, pending: 0, block_len: 0, last: 0 }
+        Self {
+            acc: seed.0,
+            pending: 0,
+            block_len: 0,
+            last: 0,
+        }
     }
 
     /// Takes the prompt's next bytes and reports each block that they finish, in order.
@@ -67,7 +72,9 @@ impl TextChain {
         loop {
             // Up to the target nothing can be cut: hash in bulk.
             let rest = bytes.get(start..).unwrap_or_default();
-            let bulk = TARGET_BYTES.saturating_sub(usize::from(self.block_len)).min(rest.len());
+            let bulk = TARGET_BYTES
+                .saturating_sub(usize::from(self.block_len))
+                .min(rest.len());
             let (head, tail) = rest.split_at(bulk);
             self.take(head);
             let Some((cut, hard_cut)) = self.find_cut(tail) else {
@@ -76,7 +83,11 @@ impl TextChain {
             };
             self.take(tail.get(..cut).unwrap_or_default());
             start += bulk + cut;
-            on_block(TextBlock { hash: self.finish(hard_cut), end: start, hard_cut })?;
+            on_block(TextBlock {
+                hash: self.finish(hard_cut),
+                end: start,
+                hard_cut,
+            })?;
         }
     }
 
@@ -90,8 +101,9 @@ impl TextChain {
     #[inline]
     fn find_cut(&self, bytes: &[u8]) -> Option<(usize, bool)> {
         let mut last = self.last;
-        let mut block_len = usize::from(self.block_len);
-        for (at, &next) in bytes.iter().enumerate() {
+        for (block_len, (at, &next)) in
+            (usize::from(self.block_len)..).zip(bytes.iter().enumerate())
+        {
             if next == b' ' && ends_a_token(last) {
                 return Some((at, false));
             }
@@ -101,7 +113,6 @@ impl TextChain {
                 return Some((at, true));
             }
             last = next;
-            block_len += 1;
         }
         None
     }
@@ -141,7 +152,12 @@ impl TextChain {
         let over_target = u64::from(self.block_len).saturating_sub(TARGET_BYTES as u64) & 0x7f;
         let ending = self.pending | (over_target << 56) | (u64::from(hard_cut) << 63);
         let hash = avalanche(absorb(self.acc, ending));
-        *self = Self { acc: hash, pending: 0, block_len: 0, last: self.last };
+        *self = Self {
+            acc: hash,
+            pending: 0,
+            block_len: 0,
+            last: self.last,
+        };
         BlockHash(hash)
     }
 
@@ -150,8 +166,11 @@ impl TextChain {
     pub fn to_bytes(&self) -> [u8; 24] {
         let mut out = [0; 24];
         let (words, _) = out.as_chunks_mut::<8>();
-        let fields =
-            [self.acc, self.pending | (u64::from(self.last) << 56), u64::from(self.block_len)];
+        let fields = [
+            self.acc,
+            self.pending | (u64::from(self.last) << 56),
+            u64::from(self.block_len),
+        ];
         for (word, field) in words.iter_mut().zip(fields) {
             *word = field.to_le_bytes();
         }
@@ -169,7 +188,12 @@ impl TextChain {
         let [acc, packed, block_len] = fields;
         let block_len = (block_len & 0xffff).min(MAX_BLOCK_BYTES as u64) as u16;
         let pending_mask = (1u64 << (8 * u32::from(block_len % 8))) - 1;
-        Self { acc, pending: packed & pending_mask, block_len, last: (packed >> 56) as u8 }
+        Self {
+            acc,
+            pending: packed & pending_mask,
+            block_len,
+            last: (packed >> 56) as u8,
+        }
     }
 }
 
@@ -202,5 +226,8 @@ fn is_utf8_continuation(byte: u8) -> bool {
 /// At most 8 bytes as a number.
 #[inline]
 fn little_endian(bytes: &[u8]) -> u64 {
-    bytes.iter().rev().fold(0, |n, byte| (n << 8) | u64::from(*byte))
+    bytes
+        .iter()
+        .rev()
+        .fold(0, |n, byte| (n << 8) | u64::from(*byte))
 }

@@ -28,7 +28,11 @@ pub struct IdChain {
 impl IdChain {
     /// The state before a prompt's first id.
     pub fn new(seed: Seed) -> Self {
-        Self { acc: seed.0, pending: 0, block_len: 0 }
+        Self {
+            acc: seed.0,
+            pending: 0,
+            block_len: 0,
+        }
     }
 
     /// Takes the prompt's next ids and reports each block that they finish, in order.
@@ -49,15 +53,24 @@ impl IdChain {
         let mut rest = ids;
         let mut start = 0;
         while !rest.is_empty() {
-            let missing = IDS_PER_BLOCK.saturating_sub(usize::from(self.block_len)).max(1);
+            let missing = IDS_PER_BLOCK
+                .saturating_sub(usize::from(self.block_len))
+                .max(1);
             let (head, tail) = rest.split_at(missing.min(rest.len()));
             self.take(head);
             rest = tail;
             start += head.len();
             if usize::from(self.block_len) >= IDS_PER_BLOCK {
                 let hash = avalanche(absorb(self.acc, u64::from(self.block_len)));
-                *self = Self { acc: hash, pending: 0, block_len: 0 };
-                on_block(IdBlock { hash: BlockHash(hash), end: start })?;
+                *self = Self {
+                    acc: hash,
+                    pending: 0,
+                    block_len: 0,
+                };
+                on_block(IdBlock {
+                    hash: BlockHash(hash),
+                    end: start,
+                })?;
             }
         }
         ControlFlow::Continue(())
@@ -86,7 +99,11 @@ impl IdChain {
     pub fn to_bytes(&self) -> [u8; 24] {
         let mut out = [0; 24];
         let (words, _) = out.as_chunks_mut::<8>();
-        let fields = [self.acc, u64::from(self.pending) | (u64::from(self.block_len) << 32), 0];
+        let fields = [
+            self.acc,
+            u64::from(self.pending) | (u64::from(self.block_len) << 32),
+            0,
+        ];
         for (word, field) in words.iter_mut().zip(fields) {
             *word = field.to_le_bytes();
         }
@@ -103,7 +120,11 @@ impl IdChain {
         let [acc, packed, _] = fields;
         let block_len = ((packed >> 32) & 0xffff).min(IDS_PER_BLOCK as u64 - 1) as u16;
         let pending = if block_len % 2 == 1 { packed as u32 } else { 0 };
-        Self { acc, pending, block_len }
+        Self {
+            acc,
+            pending,
+            block_len,
+        }
     }
 }
 

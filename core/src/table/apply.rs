@@ -61,21 +61,24 @@ pub fn apply_change(
             if old.header().seq >= meta.to_seq {
                 return Ok(None);
             }
-            let mut changes: Vec<(BlockHash, Option<&[u8]>)> =
-                changes.iter().map(|change| (change.anchor, change.body.as_deref())).collect();
+            let mut changes: Vec<(BlockHash, Option<&[u8]>)> = changes
+                .iter()
+                .map(|change| (change.anchor, change.body.as_deref()))
+                .collect();
             // Stable, and the last of several changes to one anchor wins.
             changes.sort_by_key(|(anchor, _)| *anchor);
             let merged = merge(old, &changes);
-            let header = PageHeader { seq: meta.to_seq, ..old.header() };
+            let header = PageHeader {
+                seq: meta.to_seq,
+                ..old.header()
+            };
             Ok(Some(build_page(header, &merged)))
         }
     }
 }
 
 fn is_page(header: &PageHeader, meta: &PageMeta) -> bool {
-    header.epoch == meta.epoch
-        && header.generation == meta.generation
-        && header.index == meta.index
+    header.epoch == meta.epoch && header.generation == meta.generation && header.index == meta.index
 }
 
 /// `old`'s groups with `changes` (sorted by anchor) put over them.

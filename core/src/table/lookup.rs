@@ -48,7 +48,10 @@ pub struct LookupLimits {
 
 impl Default for LookupLimits {
     fn default() -> Self {
-        Self { max_reads: 40, refine: 8 }
+        Self {
+            max_reads: 40,
+            refine: 8,
+        }
     }
 }
 
@@ -88,10 +91,17 @@ pub fn lookup(
     limits: LookupLimits,
 ) -> Matches {
     let depth = GROUP_DEPTH as usize;
-    let hashes = hashes.get(..hashes.len().min(MAX_BLOCKS)).unwrap_or_default();
+    let hashes = hashes
+        .get(..hashes.len().min(MAX_BLOCKS))
+        .unwrap_or_default();
     let levels = hashes.len().div_ceil(depth);
-    let mut reader =
-        Reader { shape, hashes, source, reads_left: limits.max_reads, pages: Vec::new() };
+    let mut reader = Reader {
+        shape,
+        hashes,
+        source,
+        reads_left: limits.max_reads,
+        pages: Vec::new(),
+    };
     let mut tally = Tally::new(hashes.len());
     // Gallop: how deep does anybody hold?
     let mut level = 0;
@@ -106,7 +116,10 @@ pub fn lookup(
             break;
         }
     }
-    Matches { replicas: tally.into_matches(), reads: limits.max_reads - reader.reads_left }
+    Matches {
+        replicas: tally.into_matches(),
+        reads: limits.max_reads - reader.reads_left,
+    }
 }
 
 /// Blocks of a prompt that are looked up at most (16 M tokens).
@@ -130,7 +143,9 @@ impl<S: PageSource> Reader<'_, S> {
         while let Some(rest) = hashes.get(at..end)
             && let Some(anchor) = rest.first()
         {
-            let Some(page) = self.page_of(*anchor) else { return false };
+            let Some(page) = self.page_of(*anchor) else {
+                return false;
+            };
             // Without the anchor nobody holds from here on.
             let Some(group) = page.and_then(|p| p.find(*anchor)).and_then(GroupRef::parse) else {
                 break;
@@ -153,7 +168,10 @@ impl<S: PageSource> Reader<'_, S> {
             Some(at) => at,
             None => {
                 self.reads_left = self.reads_left.checked_sub(1)?;
-                let page = self.source.page(index).filter(|bytes| self.is_ours(bytes, index));
+                let page = self
+                    .source
+                    .page(index)
+                    .filter(|bytes| self.is_ours(bytes, index));
                 self.pages.push((index, page));
                 self.pages.len() - 1
             }

@@ -98,20 +98,26 @@ impl<'a> PageRef<'a> {
     /// # Errors
     /// [`PageError`] other than `Checksum` and `Directory`.
     pub fn parse(bytes: &'a [u8]) -> Result<Self, PageError> {
-        let (header, payload) =
-            bytes.split_at_checked(PAGE_HEADER_BYTES).ok_or(PageError::Length)?;
+        let (header, payload) = bytes
+            .split_at_checked(PAGE_HEADER_BYTES)
+            .ok_or(PageError::Length)?;
         if !header.starts_with(&MAGIC) {
             return Err(PageError::Magic);
         }
         let (format, hash_domain) = (read_u16(header, 4), read_u16(header, 6));
         if format != FORMAT_VERSION || hash_domain != HASH_DOMAIN_VERSION {
-            return Err(PageError::Version { format, hash_domain });
+            return Err(PageError::Version {
+                format,
+                hash_domain,
+            });
         }
         let groups = read_u32(header, 32) as usize;
         if read_u32(header, 36) as usize != payload.len() || groups > payload.len() / 12 {
             return Err(PageError::Length);
         }
-        let (anchors, rest) = payload.split_at_checked(8 * groups).ok_or(PageError::Length)?;
+        let (anchors, rest) = payload
+            .split_at_checked(8 * groups)
+            .ok_or(PageError::Length)?;
         let (ends, bodies) = rest.split_at_checked(4 * groups).ok_or(PageError::Length)?;
         let header = PageHeader {
             epoch: Epoch(read_u64(header, 8)),
@@ -119,7 +125,12 @@ impl<'a> PageRef<'a> {
             generation: read_u32(header, 24),
             index: read_u32(header, 28),
         };
-        Ok(Self { header, anchors: anchors.as_chunks().0, ends: ends.as_chunks().0, bodies })
+        Ok(Self {
+            header,
+            anchors: anchors.as_chunks().0,
+            ends: ends.as_chunks().0,
+            bodies,
+        })
     }
 
     /// As [`parse`](Self::parse), and checks every bit and the directory. For bytes that come from
@@ -129,17 +140,21 @@ impl<'a> PageRef<'a> {
     /// [`PageError`].
     pub fn verify(bytes: &'a [u8]) -> Result<Self, PageError> {
         let page = Self::parse(bytes)?;
-        let (header, payload) =
-            bytes.split_at_checked(PAGE_HEADER_BYTES).ok_or(PageError::Length)?;
+        let (header, payload) = bytes
+            .split_at_checked(PAGE_HEADER_BYTES)
+            .ok_or(PageError::Length)?;
         let covered = header.get(..CHECKSUM_AT).unwrap_or_default();
         if checksum(&[covered, payload]) != read_u64(header, CHECKSUM_AT) {
             return Err(PageError::Checksum);
         }
-        let anchors_ascend = page.anchors.is_sorted_by(|a, b| {
-            u64::from_le_bytes(*a) < u64::from_le_bytes(*b)
-        });
+        let anchors_ascend = page
+            .anchors
+            .is_sorted_by(|a, b| u64::from_le_bytes(*a) < u64::from_le_bytes(*b));
         let ends_ascend = page.ends.is_sorted_by_key(|end| u32::from_le_bytes(*end));
-        let last = page.ends.last().map_or(0, |end| u32::from_le_bytes(*end) as usize);
+        let last = page
+            .ends
+            .last()
+            .map_or(0, |end| u32::from_le_bytes(*end) as usize);
         if !anchors_ascend || !ends_ascend || last != page.bodies.len() {
             return Err(PageError::Directory);
         }
@@ -163,8 +178,10 @@ impl<'a> PageRef<'a> {
 
     /// The body of the group with this anchor.
     pub fn find(&self, anchor: BlockHash) -> Option<&'a [u8]> {
-        let at =
-            self.anchors.binary_search_by_key(&anchor.0, |held| u64::from_le_bytes(*held)).ok()?;
+        let at = self
+            .anchors
+            .binary_search_by_key(&anchor.0, |held| u64::from_le_bytes(*held))
+            .ok()?;
         self.body(at)
     }
 
@@ -172,12 +189,19 @@ impl<'a> PageRef<'a> {
     pub fn groups(&self) -> impl Iterator<Item = (BlockHash, &'a [u8])> + use<'a> {
         let page = *self;
         page.anchors.iter().enumerate().map(move |(at, anchor)| {
-            (BlockHash(u64::from_le_bytes(*anchor)), page.body(at).unwrap_or_default())
+            (
+                BlockHash(u64::from_le_bytes(*anchor)),
+                page.body(at).unwrap_or_default(),
+            )
         })
     }
 
     fn body(&self, at: usize) -> Option<&'a [u8]> {
-        let end_of = |at: usize| self.ends.get(at).map(|end| u32::from_le_bytes(*end) as usize);
+        let end_of = |at: usize| {
+            self.ends
+                .get(at)
+                .map(|end| u32::from_le_bytes(*end) as usize)
+        };
         let start = at.checked_sub(1).map_or(Some(0), end_of)?;
         self.bodies.get(start..end_of(at)?)
     }

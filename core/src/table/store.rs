@@ -125,7 +125,10 @@ impl TableStore {
         let body = body.into_boxed_slice();
         match self.groups.entry(anchor) {
             Entry::Vacant(entry) => {
-                entry.insert(Slot { seq, body: Some(body) });
+                entry.insert(Slot {
+                    seq,
+                    body: Some(body),
+                });
             }
             Entry::Occupied(mut entry) => {
                 let slot = entry.get_mut();
@@ -137,7 +140,10 @@ impl TableStore {
                     return false;
                 }
                 self.log.remove(&slot.seq);
-                *slot = Slot { seq, body: Some(body) };
+                *slot = Slot {
+                    seq,
+                    body: Some(body),
+                };
             }
         }
         self.log.insert(seq, anchor);
@@ -148,8 +154,12 @@ impl TableStore {
 
     /// Removes a group. `false`: there was none.
     pub fn remove(&mut self, anchor: BlockHash) -> bool {
-        let Some(slot) = self.groups.get_mut(&anchor) else { return false };
-        let Some(old) = slot.body.take() else { return false };
+        let Some(slot) = self.groups.get_mut(&anchor) else {
+            return false;
+        };
+        let Some(old) = slot.body.take() else {
+            return false;
+        };
         self.live_bytes -= old.len() + PAGE_BYTES_PER_GROUP;
         self.seq += 1;
         self.log.remove(&slot.seq);
@@ -220,12 +230,18 @@ impl TableStore {
         if seq < self.floor || seq > self.seq {
             return None;
         }
-        let mut changes = Changes { to_seq: self.seq, more: false, pages: Vec::new() };
+        let mut changes = Changes {
+            to_seq: self.seq,
+            more: false,
+            pages: Vec::new(),
+        };
         let mut pages: BTreeMap<u32, Vec<GroupChange>> = BTreeMap::new();
         let mut bytes = 0;
         let mut last = seq;
         for (&at, &anchor) in self.log.range(seq + 1..) {
-            let Some(slot) = self.groups.get(&anchor) else { continue };
+            let Some(slot) = self.groups.get(&anchor) else {
+                continue;
+            };
             let cost = CHANGE_BYTES + slot.body.as_ref().map_or(0, |body| body.len());
             if bytes > 0 && bytes + cost > budget_bytes {
                 changes.to_seq = last;
@@ -234,14 +250,23 @@ impl TableStore {
             }
             bytes += cost;
             last = at;
-            let change = GroupChange { anchor, body: slot.body.as_deref().map(<[u8]>::to_vec) };
-            pages.entry(page_of(anchor, self.page_count)).or_default().push(change);
+            let change = GroupChange {
+                anchor,
+                body: slot.body.as_deref().map(<[u8]>::to_vec),
+            };
+            pages
+                .entry(page_of(anchor, self.page_count))
+                .or_default()
+                .push(change);
         }
         changes.pages = pages
             .into_iter()
             .map(|(index, mut groups)| {
                 groups.sort_unstable_by_key(|change| change.anchor);
-                PageChange { index, content: self.delta_or_whole(index, groups) }
+                PageChange {
+                    index,
+                    content: self.delta_or_whole(index, groups),
+                }
             })
             .collect();
         Some(changes)
@@ -252,7 +277,10 @@ impl TableStore {
     /// A gateway that reloads notes [`seq`](Self::seq) before its first slice and asks for the
     /// changes since then after its last one: pages that are newer already ignore them.
     pub fn load(&self, index: u32, budget_bytes: usize) -> LoadSlice {
-        let mut slice = LoadSlice { pages: Vec::new(), next: None };
+        let mut slice = LoadSlice {
+            pages: Vec::new(),
+            next: None,
+        };
         let mut bytes = 0;
         for index in index..self.page_count {
             let page = self.page(index);
@@ -261,7 +289,10 @@ impl TableStore {
                 break;
             }
             bytes += page.len();
-            slice.pages.push(PageChange { index, content: PageContent::Whole(page) });
+            slice.pages.push(PageChange {
+                index,
+                content: PageContent::Whole(page),
+            });
         }
         slice
     }
@@ -316,7 +347,11 @@ impl TableStore {
         if self.tombstones <= limit {
             return;
         }
-        let removed = |anchor| self.groups.get(anchor).is_some_and(|slot| slot.body.is_none());
+        let removed = |anchor| {
+            self.groups
+                .get(anchor)
+                .is_some_and(|slot| slot.body.is_none())
+        };
         let forget: Vec<(u64, BlockHash)> = self
             .log
             .iter()

@@ -83,7 +83,11 @@ pub(super) fn checksum(parts: &[&[u8]]) -> u64 {
         for word in words {
             step(u64::from_le_bytes(*word));
         }
-        step(tail.iter().rev().fold(0, |n, byte| (n << 8) | u64::from(*byte)));
+        step(
+            tail.iter()
+                .rev()
+                .fold(0, |n, byte| (n << 8) | u64::from(*byte)),
+        );
         step(part.len() as u64);
     }
     sum ^ (sum >> 32)

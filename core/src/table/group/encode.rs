@@ -56,7 +56,10 @@ pub fn encode_group(spec: &GroupSpec) -> Result<Vec<u8>, GroupError> {
 
 /// The runs in the order in which they are written, if the group is well formed.
 fn checked_order(spec: &GroupSpec) -> Result<Vec<&RunSpec>, GroupError> {
-    if spec.split.is_some_and(|split| split == 0 || usize::from(split) >= MAX_RUN) {
+    if spec
+        .split
+        .is_some_and(|split| split == 0 || usize::from(split) >= MAX_RUN)
+    {
         return Err(GroupError::Split);
     }
     let limit = spec.split.map_or(MAX_RUN, usize::from);
@@ -100,7 +103,10 @@ fn checked_order(spec: &GroupSpec) -> Result<Vec<&RunSpec>, GroupError> {
 }
 
 fn encode_tokens(run: &RunSpec, base: u32) -> (u8, Vec<u8>) {
-    let first = run.tokens.first().map_or(0, |first| i64::from(*first) - i64::from(base));
+    let first = run
+        .tokens
+        .first()
+        .map_or(0, |first| i64::from(*first) - i64::from(base));
     let mut steps = Vec::with_capacity(MAX_RUN);
     for pair in run.tokens.windows(2) {
         if let [last, next] = pair {
@@ -163,7 +169,9 @@ fn encode_set(bucket: &[(u8, ReplicaIndex)], out: &mut Vec<u8>) {
         put_varint(out, u32::from(replica.0) - next);
         next = u32::from(replica.0) + 1;
     }
-    let (Some((_, first)), Some((_, last))) = (bucket.first(), bucket.last()) else { return };
+    let (Some((_, first)), Some((_, last))) = (bucket.first(), bucket.last()) else {
+        return;
+    };
     let first_byte = first.0 / 8;
     let bytes = usize::from(last.0 / 8 - first_byte) + 1;
     if bytes + 2 >= out.len() - start {

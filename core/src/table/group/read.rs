@@ -39,7 +39,11 @@ impl<'a> GroupRef<'a> {
         let mut cursor = Cursor(body);
         let split = cursor.byte()?;
         let base_tokens = cursor.varint()?;
-        (usize::from(split) < MAX_RUN).then_some(Self { base_tokens, split, runs: cursor })
+        (usize::from(split) < MAX_RUN).then_some(Self {
+            base_tokens,
+            split,
+            runs: cursor,
+        })
     }
 
     /// Follows `hashes`, whose first is this group's anchor, and shows each run on the way with the
@@ -94,7 +98,14 @@ impl<'a> RunRef<'a> {
             _ => return None,
         })?;
         let holders = cursor.take(holders)?;
-        Some(Self { start, len, form, hashes, tokens, holders })
+        Some(Self {
+            start,
+            len,
+            form,
+            hashes,
+            tokens,
+            holders,
+        })
     }
 
     /// How many of the run's blocks `wanted` begins with.
@@ -126,12 +137,16 @@ impl<'a> RunRef<'a> {
         match self.form {
             0 => {
                 let steps = first.chain(steps.iter().map(|step| u32::from(*step)));
-                out.iter_mut().zip(steps).for_each(|(slot, step)| *slot = add(step));
+                out.iter_mut()
+                    .zip(steps)
+                    .for_each(|(slot, step)| *slot = add(step));
             }
             1 => {
                 let steps = steps.as_chunks().0.iter();
                 let steps = first.chain(steps.map(|step| u32::from(u16::from_le_bytes(*step))));
-                out.iter_mut().zip(steps).for_each(|(slot, step)| *slot = add(step));
+                out.iter_mut()
+                    .zip(steps)
+                    .for_each(|(slot, step)| *slot = add(step));
             }
             _ => {
                 for (slot, tokens) in out.iter_mut().zip(self.tokens.as_chunks().0) {
@@ -152,7 +167,11 @@ pub(in crate::table) fn for_each_holder(
     let mut cursor = Cursor(holders);
     while !cursor.is_empty() {
         let tag = cursor.byte()?;
-        let tier = if tag & 0x80 == 0 { Tier::Gpu } else { Tier::Any };
+        let tier = if tag & 0x80 == 0 {
+            Tier::Gpu
+        } else {
+            Tier::Any
+        };
         let held = tag & 0x7f;
         let head = cursor.varint()?;
         if head & 1 == 0 {
@@ -194,7 +213,11 @@ pub fn decode_group(anchor: BlockHash, body: &[u8]) -> Result<GroupSpec, GroupEr
         let first = runs.is_empty();
         let run = RunRef::read(&mut cursor, first).ok_or(GroupError::Damaged)?;
         let mut hashes: Vec<BlockHash> = first.then_some(anchor).into_iter().collect();
-        hashes.extend(run.hashes.iter().map(|low| BlockHash(u32::from_le_bytes(*low).into())));
+        hashes.extend(
+            run.hashes
+                .iter()
+                .map(|low| BlockHash(u32::from_le_bytes(*low).into())),
+        );
         let mut tokens = run.tokens(group.base_tokens).to_vec();
         tokens.truncate(hashes.len());
         let mut holders = Vec::new();
@@ -206,18 +229,35 @@ pub fn decode_group(anchor: BlockHash, body: &[u8]) -> Result<GroupSpec, GroupEr
         let holders = holders
             .chunk_by(|a, b| a.0 == b.0)
             .filter_map(|of_one| match *of_one {
-                [(replica, Tier::Gpu, gpu)] => Some(Holder { replica, gpu, any: gpu }),
-                [(replica, Tier::Any, any)] => Some(Holder { replica, gpu: 0, any }),
+                [(replica, Tier::Gpu, gpu)] => Some(Holder {
+                    replica,
+                    gpu,
+                    any: gpu,
+                }),
+                [(replica, Tier::Any, any)] => Some(Holder {
+                    replica,
+                    gpu: 0,
+                    any,
+                }),
                 [(replica, Tier::Gpu, gpu), (_, Tier::Any, any)] => {
                     Some(Holder { replica, gpu, any })
                 }
                 _ => None,
             })
             .collect();
-        runs.push(RunSpec { start: run.start, hashes, tokens, holders });
+        runs.push(RunSpec {
+            start: run.start,
+            hashes,
+            tokens,
+            holders,
+        });
     }
     let split = (group.split > 0).then_some(group.split);
-    let spec = GroupSpec { base_tokens: group.base_tokens, split, runs };
+    let spec = GroupSpec {
+        base_tokens: group.base_tokens,
+        split,
+        runs,
+    };
     // The same rules as for writing.
     super::encode_group(&spec)?;
     Ok(spec)

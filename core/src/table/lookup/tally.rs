@@ -31,7 +31,13 @@ impl Tally {
     }
 
     /// The holders of a run of the group at block `at`, `matched` of whose blocks are the prompt's.
-    pub(super) fn credit(&mut self, at: usize, group: &GroupRef<'_>, run: &RunRef<'_>, matched: usize) {
+    pub(super) fn credit(
+        &mut self,
+        at: usize,
+        group: &GroupRef<'_>,
+        run: &RunRef<'_>,
+        matched: usize,
+    ) {
         let tokens = run.tokens(group.base_tokens);
         let before = at as u32 + u32::from(run.start);
         let mut last = (0, 0, 0);
@@ -78,12 +84,16 @@ impl Tally {
             .collect();
         if best.len() > refine && refine > 0 {
             let key = |entry: &(u32, u32, &ReplicaMatch)| {
-                (core::cmp::Reverse((entry.0, entry.1, entry.2.gpu_blocks)), entry.2.replica)
+                (
+                    core::cmp::Reverse((entry.0, entry.1, entry.2.gpu_blocks)),
+                    entry.2.replica,
+                )
             };
             best.select_nth_unstable_by_key(refine - 1, key);
         }
         best.iter().take(refine).find_map(|(_, _, found)| {
-            self.middle(found.any_blocks).or_else(|| self.middle(found.gpu_blocks))
+            self.middle(found.any_blocks)
+                .or_else(|| self.middle(found.gpu_blocks))
         })
     }
 
@@ -93,12 +103,14 @@ impl Tally {
 
     /// Who was seen to hold `held` blocks holds at most this many.
     fn bound(&self, held: u32) -> u32 {
-        self.unknown_levels(held).map_or(held, |(_, end)| (end * DEPTH).min(self.blocks))
+        self.unknown_levels(held)
+            .map_or(held, |(_, end)| (end * DEPTH).min(self.blocks))
     }
 
     /// Halves the interval of levels about which nothing is known.
     fn middle(&self, held: u32) -> Option<usize> {
-        self.unknown_levels(held).map(|(first, end)| (first + (end - first) / 2) as usize)
+        self.unknown_levels(held)
+            .map(|(first, end)| (first + (end - first) / 2) as usize)
     }
 
     /// The levels after `held` blocks that were not read, up to the next one that was.
@@ -109,7 +121,10 @@ impl Tally {
         }
         let first = held / DEPTH;
         let after = self.probed.get(first as usize..)?;
-        let unknown = after.iter().position(|probed| *probed).unwrap_or(after.len());
+        let unknown = after
+            .iter()
+            .position(|probed| *probed)
+            .unwrap_or(after.len());
         (unknown > 0).then_some((first, first + unknown as u32))
     }
 
@@ -118,7 +133,13 @@ impl Tally {
         if self.places.len() <= place {
             self.places.resize(place + 1, 0);
         }
-        let none = ReplicaMatch { replica, gpu_blocks: 0, gpu_tokens: 0, any_blocks: 0, any_tokens: 0 };
+        let none = ReplicaMatch {
+            replica,
+            gpu_blocks: 0,
+            gpu_tokens: 0,
+            any_blocks: 0,
+            any_tokens: 0,
+        };
         // `places` has `place`, and what it says is in `matches`: the fallbacks are never taken.
         let known = self.places.get(place).copied().unwrap_or(0) as usize;
         let at = if known > 0 {
