@@ -5,7 +5,7 @@ use std::rc::Rc;
 
 use hashbrown::HashMap;
 use prefix_picker_core::blocks::{
-    BlockHash, Family, IDS_PER_BLOCK, Namespace, Seed, TextChain, hash_ids, seed,
+    BlockHash, Family, IDS_PER_BLOCK, Namespace, Seed, TARGET_BYTES, TextChain, hash_ids, seed,
 };
 use prefix_picker_core::pick::{Candidate, PickInput, hit_tokens, pick};
 use prefix_picker_core::prompt::{Api, ParsedRequest, Prompt, parse_request};
@@ -213,24 +213,12 @@ fn hash(prompt: &Prompt, pool: &PoolHead, salt: Option<&str>) -> Blocks {
     };
     match prompt {
         Prompt::Text(text) => {
-            let capacity = (text.len() / 256 + 1).min(BLOCKS_MAX);
-            let mut hashes = Vec::with_capacity(capacity);
-            let mut ends = Vec::with_capacity(capacity);
-            let _ = TextChain::new(start(Family::Text)).feed_while(text.as_bytes(), |block| {
-                hashes.push(block.hash);
-                ends.push(block.end);
-                if hashes.len() < BLOCKS_MAX {
-                    ControlFlow::Continue(())
-                } else {
-                    ControlFlow::Break(())
-                }
-            });
-            let per_token_milli = bytes_per_token_milli(pool);
+            let (hashes, ends) = hash_text(start(Family::Text), text.as_bytes());
             Blocks {
                 hashes,
                 ends,
                 len: text.len(),
-                per_token_milli,
+                per_token_milli: bytes_per_token_milli(pool),
             }
         }
         Prompt::TokenIds(ids) => {
@@ -244,6 +232,27 @@ fn hash(prompt: &Prompt, pool: &PoolHead, salt: Option<&str>) -> Blocks {
             }
         }
     }
+}
+
+/// Block hashes of a text and where each block ends.
+///
+/// A function of its own on purpose: the engine that runs the filter optimises a function only when
+/// it is entered again, and large ones late.
+#[inline(never)]
+fn hash_text(seed: Seed, text: &[u8]) -> (Vec<BlockHash>, Vec<usize>) {
+    let capacity = (text.len() / TARGET_BYTES + 1).min(BLOCKS_MAX);
+    let mut hashes = Vec::with_capacity(capacity);
+    let mut ends = Vec::with_capacity(capacity);
+    let _ = TextChain::new(seed).feed_while(text, |block| {
+        hashes.push(block.hash);
+        ends.push(block.end);
+        if hashes.len() < BLOCKS_MAX {
+            ControlFlow::Continue(())
+        } else {
+            ControlFlow::Break(())
+        }
+    });
+    (hashes, ends)
 }
 
 fn matches(vm: &Vm, host: &impl Host, table: &Table, blocks: &Blocks) -> Vec<ReplicaMatch> {
