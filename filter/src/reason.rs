@@ -36,10 +36,10 @@ pub enum Reason {
     ProfileMissing,
     /// The pool's prompt profile cannot be used; placed by load.
     ProfileBroken,
-    /// The stream ended before its body did.
+    /// Too many JSON values for the memory that a VM has; placed by load.
+    TooComplex,
+    /// The stream ended before its body did. Counted, but too late for the access log.
     Aborted,
-    /// The filter's own state was in use; never seen, and no reason to fail a request.
-    Busy,
 }
 
 const OWN: [Reason; 15] = [
@@ -56,8 +56,8 @@ const OWN: [Reason; 15] = [
     Reason::StaleTable,
     Reason::ProfileMissing,
     Reason::ProfileBroken,
+    Reason::TooComplex,
     Reason::Aborted,
-    Reason::Busy,
 ];
 
 impl Reason {
@@ -88,8 +88,8 @@ impl Reason {
             Self::StaleTable => "stale_table",
             Self::ProfileMissing => "profile_missing",
             Self::ProfileBroken => "profile_broken",
+            Self::TooComplex => "too_complex",
             Self::Aborted => "aborted",
-            Self::Busy => "busy",
         }
     }
 }

@@ -7,6 +7,7 @@
 //! Every path continues, with one counted [`Reason`]. The destination header is set once at most,
 //! while Envoy still holds the headers: writing a header makes Envoy route again.
 
+pub mod complexity;
 pub mod decide;
 pub mod gate;
 
@@ -24,7 +25,7 @@ use prefix_picker_core::prompt::Api;
 pub const DESTINATION_HEADER: &str = "x-gateway-destination-endpoint";
 /// Filter state, in the access log as `%FILTER_STATE(wasm.<name>:PLAIN)%`: why.
 pub const STATE_REASON: &str = "prefix_picker.reason";
-/// The first endpoint named.
+/// The endpoints named, as in the header.
 pub const STATE_ENDPOINT: &str = "prefix_picker.endpoint";
 /// Prompt tokens that the engine will find cached there, by the table.
 pub const STATE_PREDICTED: &str = "prefix_picker.predicted_tokens";
@@ -199,8 +200,9 @@ impl Request {
     /// As planned.
     fn go(&mut self, vm: &mut Vm, host: &impl Host, plan: Plan) -> Flow {
         if let Some(first) = plan.endpoints.first() {
-            host.set_request_header(DESTINATION_HEADER, &plan.endpoints.join(","));
-            host.set_filter_state(STATE_ENDPOINT, first.as_bytes());
+            let endpoints = plan.endpoints.join(",");
+            host.set_request_header(DESTINATION_HEADER, &endpoints);
+            host.set_filter_state(STATE_ENDPOINT, endpoints.as_bytes());
             host.add(vm.metrics.named, 1);
             if let Some(view) = vm.heads.last().cloned() {
                 self.ticket = Some(vm.loads.start(host, &view, first, plan.uncached_tokens));

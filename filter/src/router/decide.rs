@@ -17,6 +17,7 @@ use crate::host::Host;
 use crate::metrics::{Phase, Timer};
 use crate::pools::{Table, View};
 use crate::reason::Reason;
+use crate::router::complexity::is_too_complex;
 use crate::sync::poller;
 use crate::vm::Vm;
 
@@ -141,6 +142,9 @@ pub fn by_prompt(
         return Plan::nothing(Reason::NoHead);
     };
     let bytes = body.len() as u64;
+    if is_too_complex(body) {
+        return by_load(vm, host, Reason::TooComplex, bytes);
+    }
     let parsed = parse_request(api, body);
     timer.lap(host, &vm.metrics, Phase::Parse);
     let request = match parsed {

@@ -228,10 +228,7 @@ fn the_replica_that_holds_the_prefix_is_named_first() {
         assert_eq!(b.host.requests("prefix"), 1);
         let predicted = (blocks * TOKENS_PER_BLOCK).to_string();
         assert_eq!(b.state(STATE_PREDICTED), Some(predicted));
-        assert_eq!(
-            b.state(STATE_ENDPOINT),
-            Some(format!("10.0.0.{}:8000", holder + 1))
-        );
+        assert_eq!(b.state(STATE_ENDPOINT), b.dest());
     }
 }
 

@@ -125,6 +125,12 @@ impl Apply {
         })
     }
 
+    /// Is there anything in it?
+    #[must_use]
+    pub fn is_news(&self) -> bool {
+        !matches!(self.end, End::Nothing) || self.head.is_some() || !self.profiles.is_empty()
+    }
+
     /// Writes pages until the slice's time is over; true once all are written.
     pub fn slice(&mut self, host: &impl Host, metrics: &Metrics, start_us: u64) -> bool {
         let mut written = 0;

@@ -22,6 +22,9 @@ const LOST_US: u64 = (TIMEOUT_MS as u64 + 5_000) * 1_000;
 const BACKOFF_US: u64 = 100_000;
 /// Longest wait after a failure, in microseconds.
 const BACKOFF_MAX_US: u64 = 2_000_000;
+/// Wait after an answer without news, in microseconds: the control plane waits for news, and
+/// should it not, it must not be asked in a tight loop.
+const NO_NEWS_US: u64 = 20_000;
 /// The same complaint is repeated after this long at the earliest, in microseconds.
 const COMPLAIN_EVERY_US: u64 = 60_000_000;
 /// The name of this process.
@@ -225,17 +228,23 @@ fn go_on(vm: &mut Vm, host: &impl Host, config: &Config, root: u32, start_us: u6
     }
     let step = std::mem::replace(&mut vm.poller.step, Step::Idle { from_us: 0 });
     let Step::Applying(apply) = step else { return };
+    let news = apply.is_news();
     let whole = apply.finish(host, &vm.metrics, &mut vm.poller.state);
     vm.poller.save(host);
     if let Some(table) = vm.poller.state.table {
         host.record(vm.metrics.table_seq, table.seq);
         host.record(vm.metrics.table_pages, u64::from(table.page_count));
     }
-    if whole {
-        vm.poller.failures = 0;
+    if !whole {
+        failed(vm, host, config, PollResult::BadAnswer);
+        return;
+    }
+    vm.poller.failures = 0;
+    if news {
         send(vm, host, config, root);
     } else {
-        failed(vm, host, config, PollResult::BadAnswer);
+        let from_us = host.monotonic_us().saturating_add(NO_NEWS_US);
+        vm.poller.step = Step::Idle { from_us };
     }
 }
 

@@ -376,3 +376,18 @@ fn a_poll_carries_the_token_to_the_configured_cluster() {
         );
     }
 }
+
+#[test]
+fn a_control_plane_that_does_not_wait_is_not_asked_in_a_tight_loop() {
+    let host = FakeHost::default();
+    let mut gateway = Gateway::new(&host);
+    let mut vm = Vm::new(&host);
+    let fleet = Fleet::new(1, 1, 1);
+    gateway.settle(&mut vm, &fleet);
+    let (_, poll) = gateway.pending().unwrap();
+    gateway.deliver(&mut vm, 200, fleet.answer(&poll));
+    assert!(gateway.pending().is_none(), "an answer without news");
+    host.advance_ms(50);
+    gateway.tick(&mut vm);
+    assert!(gateway.pending().is_some());
+}
