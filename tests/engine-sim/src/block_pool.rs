@@ -39,7 +39,12 @@ pub(crate) struct BlockPool {
 impl BlockPool {
     /// A pool of `count` blocks, one of which is the null block.
     pub(crate) fn new(count: u32) -> Self {
-        let block = Block { references: 0, digest: None, prev: NIL, next: NIL };
+        let block = Block {
+            references: 0,
+            digest: None,
+            prev: NIL,
+            next: NIL,
+        };
         let mut pool = Self {
             blocks: vec![block; count as usize],
             head: NIL,
@@ -61,7 +66,9 @@ impl BlockPool {
 
     /// Blocks that may ever be handed out.
     pub(crate) fn usable(&self) -> u32 {
-        u32::try_from(self.blocks.len()).unwrap_or(u32::MAX).saturating_sub(1)
+        u32::try_from(self.blocks.len())
+            .unwrap_or(u32::MAX)
+            .saturating_sub(1)
     }
 
     /// Blocks with content that a later request may hit, referenced or not, copies counted.
@@ -75,17 +82,25 @@ impl BlockPool {
 
     /// Every digest held and its number of copies, in no order.
     pub(crate) fn cached(&self) -> impl Iterator<Item = (&BlockDigest, usize)> {
-        self.cached.iter().map(|(digest, copies)| (digest, copies.len()))
+        self.cached
+            .iter()
+            .map(|(digest, copies)| (digest, copies.len()))
     }
 
     /// The block a request would hit.
     pub(crate) fn lookup(&self, digest: &BlockDigest) -> Option<BlockId> {
-        self.cached.get(digest).and_then(|copies| copies.first()).copied()
+        self.cached
+            .get(digest)
+            .and_then(|copies| copies.first())
+            .copied()
     }
 
     /// How many of these blocks are in the free list now (a hit takes them out of it).
     pub(crate) fn unreferenced(&self, blocks: &[BlockId]) -> u32 {
-        let free = blocks.iter().filter(|id| self.blocks[**id as usize].references == 0).count();
+        let free = blocks
+            .iter()
+            .filter(|id| self.blocks[**id as usize].references == 0)
+            .count();
         u32::try_from(free).unwrap_or(u32::MAX)
     }
 
@@ -101,7 +116,11 @@ impl BlockPool {
 
     /// Takes `count` blocks, longest unused first; `removed` is told each digest that is lost by it.
     /// `None`, and nothing changed, if there are not as many.
-    pub(crate) fn allocate(&mut self, count: u32, mut removed: impl FnMut(BlockDigest)) -> Option<Vec<BlockId>> {
+    pub(crate) fn allocate(
+        &mut self,
+        count: u32,
+        mut removed: impl FnMut(BlockDigest),
+    ) -> Option<Vec<BlockId>> {
         if count > self.free {
             return None;
         }

@@ -71,9 +71,10 @@ impl FromStr for Lora {
 
     fn from_str(s: &str) -> Result<Self, String> {
         match s.split_once('=') {
-            Some((name, path)) if !name.is_empty() && !path.is_empty() => {
-                Ok(Self { name: name.into(), path: path.into() })
-            }
+            Some((name, path)) if !name.is_empty() && !path.is_empty() => Ok(Self {
+                name: name.into(),
+                path: path.into(),
+            }),
             _ => Err(format!("{s:?}: expected NAME=PATH")),
         }
     }
@@ -113,7 +114,10 @@ impl Config {
     /// Longest prompt plus answer, in tokens.
     #[must_use]
     pub fn max_model_len(&self) -> u32 {
-        let capacity = self.blocks.saturating_sub(1).saturating_mul(self.block_size);
+        let capacity = self
+            .blocks
+            .saturating_sub(1)
+            .saturating_mul(self.block_size);
         self.max_model_len.unwrap_or(131_072).min(capacity)
     }
 
@@ -135,13 +139,20 @@ impl Config {
         if !(self.speed >= 0.0 && self.speed.is_finite()) {
             wrong.push("speed: 0 or more");
         }
-        if !(self.prefill_tokens_per_s > 0.0 && self.step_ms >= 0.0 && self.step_ms_per_decode >= 0.0) {
+        if !(self.prefill_tokens_per_s > 0.0
+            && self.step_ms >= 0.0
+            && self.step_ms_per_decode >= 0.0)
+        {
             wrong.push("time model: a positive prefill rate, step times of 0 or more");
         }
         if !(0.0..=1.0).contains(&self.noncanonical_rate) {
             wrong.push("noncanonical rate: 0 to 1");
         }
-        if wrong.is_empty() { Ok(()) } else { Err(wrong.join("\n")) }
+        if wrong.is_empty() {
+            Ok(())
+        } else {
+            Err(wrong.join("\n"))
+        }
     }
 }
 
@@ -269,7 +280,12 @@ mod tests {
 
     #[test]
     fn all_errors_at_once() {
-        let bad = Config { block_size: 0, blocks: 1, noncanonical_rate: 2.0, ..Config::default() };
+        let bad = Config {
+            block_size: 0,
+            blocks: 1,
+            noncanonical_rate: 2.0,
+            ..Config::default()
+        };
         assert_eq!(bad.validate().unwrap_err().lines().count(), 3);
         assert!(Config::default().validate().is_ok());
     }

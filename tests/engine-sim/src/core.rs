@@ -85,7 +85,11 @@ pub(crate) struct Shared {
 impl Shared {
     pub(crate) fn new(config: Config, incarnation: u64, ring: SharedRing) -> Self {
         let usable = config.blocks.saturating_sub(1);
-        let stats = Stats { free_blocks: usable, usable_blocks: usable, ..Stats::default() };
+        let stats = Stats {
+            free_blocks: usable,
+            usable_blocks: usable,
+            ..Stats::default()
+        };
         Self {
             config,
             incarnation,
@@ -95,7 +99,12 @@ impl Shared {
             prefill_tokens: AtomicU64::new(0),
             next_id: AtomicU64::new(0),
             stats: Mutex::new(stats),
-            faults: Mutex::new(Faults { stall_until: None, slow: 1.0, refuse: (0, 503), unhealthy: false }),
+            faults: Mutex::new(Faults {
+                stall_until: None,
+                slow: 1.0,
+                refuse: (0, 503),
+                unhealthy: false,
+            }),
         }
     }
 
@@ -144,14 +153,23 @@ impl Core {
             max_num_batched_tokens: config.max_num_batched_tokens,
         };
         let scheduler = Scheduler::new(limits, config.blocks);
-        Self { shared, scheduler, publisher, commands, clients: HashMap::new(), owed: Duration::ZERO }
+        Self {
+            shared,
+            scheduler,
+            publisher,
+            commands,
+            clients: HashMap::new(),
+            owed: Duration::ZERO,
+        }
     }
 
     /// Runs until the HTTP server is gone.
     pub(crate) async fn run(mut self) {
         loop {
             if self.scheduler.is_idle() {
-                let Some(command) = self.commands.recv().await else { return };
+                let Some(command) = self.commands.recv().await else {
+                    return;
+                };
                 self.handle(command);
             }
             while let Ok(command) = self.commands.try_recv() {
@@ -184,7 +202,12 @@ impl Core {
             }
             Command::ResetCache(done) => drop(done.send(self.scheduler.reset_prefix_cache())),
             Command::Blocks(list) => {
-                let blocks = self.scheduler.pool().cached().map(|(d, n)| (as_u64(d), n)).collect();
+                let blocks = self
+                    .scheduler
+                    .pool()
+                    .cached()
+                    .map(|(d, n)| (as_u64(d), n))
+                    .collect();
                 let _ = list.send(blocks);
             }
         }
@@ -193,7 +216,12 @@ impl Core {
 
     /// Aborts requests whose clients have gone away.
     fn drop_gone(&mut self) {
-        let gone: Vec<_> = self.clients.iter().filter(|(_, c)| c.outputs.is_closed()).map(|(id, _)| *id).collect();
+        let gone: Vec<_> = self
+            .clients
+            .iter()
+            .filter(|(_, c)| c.outputs.is_closed())
+            .map(|(id, _)| *id)
+            .collect();
         for id in gone {
             self.scheduler.abort(id);
             self.forget(id);
@@ -205,7 +233,9 @@ impl Core {
         if let Some(client) = self.clients.remove(&id) {
             self.shared.requests.fetch_sub(1, Ordering::Relaxed);
             if client.last.is_none() {
-                self.shared.prefill_tokens.fetch_sub(client.prompt_len, Ordering::Relaxed);
+                self.shared
+                    .prefill_tokens
+                    .fetch_sub(client.prompt_len, Ordering::Relaxed);
             }
         }
     }
@@ -242,11 +272,15 @@ impl Core {
         let shared = std::sync::Arc::clone(&self.shared);
         let mut stats = shared.stats();
         for output in step.outputs {
-            let Some(client) = self.clients.get_mut(&output.id) else { continue };
+            let Some(client) = self.clients.get_mut(&output.id) else {
+                continue;
+            };
             stats.generation_tokens += 1;
             match client.last.replace(now) {
                 None => {
-                    shared.prefill_tokens.fetch_sub(client.prompt_len, Ordering::Relaxed);
+                    shared
+                        .prefill_tokens
+                        .fetch_sub(client.prompt_len, Ordering::Relaxed);
                     stats.prompt_tokens += client.prompt_len;
                     stats.cached_tokens += u64::from(output.cached_tokens);
                     stats.histograms.first_token.observe(now - client.arrival);

@@ -101,7 +101,11 @@ impl Form {
             window,
             session.is_some(),
         ];
-        self.start(out, "BlockStored", 5 + optional.iter().filter(|sent| **sent).count());
+        self.start(
+            out,
+            "BlockStored",
+            5 + optional.iter().filter(|sent| **sent).count(),
+        );
         self.name(out, "block_hashes");
         out.array(e.digests.len());
         e.digests.iter().for_each(|d| self.hash(out, d));
@@ -151,7 +155,11 @@ impl Form {
 
     fn removed(self, out: &mut Packer, digest: &BlockDigest) {
         let wire = self.wire;
-        self.start(out, "BlockRemoved", 1 + usize::from(wire.has_medium()) + usize::from(wire.has_group()));
+        self.start(
+            out,
+            "BlockRemoved",
+            1 + usize::from(wire.has_medium()) + usize::from(wire.has_group()),
+        );
         self.name(out, "block_hashes");
         out.array(1);
         self.hash(out, digest);
@@ -198,7 +206,8 @@ impl Packer {
     }
     fn wide_map(&mut self, n: usize) {
         self.0.push(0xde);
-        self.0.extend_from_slice(&u16::try_from(n).unwrap_or(u16::MAX).to_be_bytes());
+        self.0
+            .extend_from_slice(&u16::try_from(n).unwrap_or(u16::MAX).to_be_bytes());
     }
     fn str(&mut self, s: &str) {
         let _ = rmp::encode::write_str(&mut self.0, s);

@@ -37,7 +37,9 @@ impl Random {
     }
 
     fn of_list<'a>(&mut self, list: &[&'a str]) -> &'a str {
-        list.get(self.below(list.len())).copied().unwrap_or_default()
+        list.get(self.below(list.len()))
+            .copied()
+            .unwrap_or_default()
     }
 }
 
@@ -67,12 +69,27 @@ pub(crate) struct Answer {
 }
 
 const WORDS: &[&str] = &[
-    "the", "parcel", "harbour", "because", "value", "system", "morning", "answer", "with", "and", "of", "window", "returns",
-    "function", "message", "list", "careful", "between", "another", "report", "engine", "router", "prefix", "is", "was",
-    "not", "should", "letters", "tomorrow", "station", "customer", "weather", "to", "in", "a", "for", "which", "holds",
-    "block", "token", "first", "second", "explains", "example", "number", "table", "under", "quick", "slow", "memory",
+    "the", "parcel", "harbour", "because", "value", "system", "morning", "answer", "with", "and",
+    "of", "window", "returns", "function", "message", "list", "careful", "between", "another",
+    "report", "engine", "router", "prefix", "is", "was", "not", "should", "letters", "tomorrow",
+    "station", "customer", "weather", "to", "in", "a", "for", "which", "holds", "block", "token",
+    "first", "second", "explains", "example", "number", "table", "under", "quick", "slow",
+    "memory",
 ];
-const RARE: &[&str] = &["Größe", "naïve", "日本語", "谢谢", "🚀", "café", "مرحبا", "4711", "0.25", "`x = y`", "Łukasz", "—"];
+const RARE: &[&str] = &[
+    "Größe",
+    "naïve",
+    "日本語",
+    "谢谢",
+    "🚀",
+    "café",
+    "مرحبا",
+    "4711",
+    "0.25",
+    "`x = y`",
+    "Łukasz",
+    "—",
+];
 const MOST_WORDS: usize = 160;
 
 /// Plans an answer.
@@ -101,16 +118,29 @@ fn cut(model: &Model, mut tokens: Vec<u32>, ask: &Ask<'_>) -> Answer {
     } else {
         tokens.truncate(ask.max_tokens);
     }
-    Answer { tokens, stopped, call: None }
+    Answer {
+        tokens,
+        stopped,
+        call: None,
+    }
 }
 
 /// Sentences of words, each with its space in front, tokenised.
-fn passage(model: &Model, random: &mut Random, starts: bool, ask: &Ask<'_>) -> anyhow::Result<Vec<u32>> {
+fn passage(
+    model: &Model,
+    random: &mut Random,
+    starts: bool,
+    ask: &Ask<'_>,
+) -> anyhow::Result<Vec<u32>> {
     let count = (8 + random.below(MOST_WORDS)).min(ask.max_tokens + 1);
     let (mut tokens, mut text) = (Vec::new(), String::new());
     let mut sentence_starts = true;
     for i in 0..count {
-        let word = if random.below(24) == 0 { random.of_list(RARE) } else { random.of_list(WORDS) };
+        let word = if random.below(24) == 0 {
+            random.of_list(RARE)
+        } else {
+            random.of_list(WORDS)
+        };
         let mut piece = String::from(if starts && i == 0 { "" } else { " " });
         if sentence_starts {
             piece.extend(word.chars().take(1).flat_map(char::to_uppercase));
@@ -171,14 +201,24 @@ fn call(random: &mut Random, tool: &Value) -> (String, String) {
             Some("boolean") => json!(random.below(2) == 0),
             Some("array") => json!([random.of_list(WORDS), random.of_list(WORDS)]),
             Some("object") => json!({}),
-            _ => match schema["enum"].as_array().and_then(|e| e.get(random.below(e.len()))) {
+            _ => match schema["enum"]
+                .as_array()
+                .and_then(|e| e.get(random.below(e.len())))
+            {
                 Some(one) => one.clone(),
-                None => json!(format!("{} {}", random.of_list(WORDS), random.of_list(RARE))),
+                None => json!(format!(
+                    "{} {}",
+                    random.of_list(WORDS),
+                    random.of_list(RARE)
+                )),
             },
         };
         arguments.insert(name.clone(), value);
     }
-    (function["name"].as_str().unwrap_or_default().to_owned(), dumps(&Value::Object(arguments)))
+    (
+        function["name"].as_str().unwrap_or_default().to_owned(),
+        dumps(&Value::Object(arguments)),
+    )
 }
 
 #[cfg(test)]
@@ -186,7 +226,13 @@ mod tests {
     use super::*;
 
     fn ask(rate: f64) -> Ask<'static> {
-        Ask { max_tokens: 500, ignore_eos: false, starts_turn: true, call_one_of: &[], noncanonical_rate: rate }
+        Ask {
+            max_tokens: 500,
+            ignore_eos: false,
+            starts_turn: true,
+            call_one_of: &[],
+            noncanonical_rate: rate,
+        }
     }
 
     #[test]
@@ -198,7 +244,9 @@ mod tests {
                 let answer = answer(&model, &mut Random::of(seed, &[1, 2]), &ask(rate)).unwrap();
                 assert!(answer.stopped && answer.tokens.last() == Some(&model.end_of_turn()));
                 let text = model.decode(&answer.tokens);
-                let again = model.encode(&format!("<|im_start|>assistant\n{text}<|im_end|>")).unwrap();
+                let again = model
+                    .encode(&format!("<|im_start|>assistant\n{text}<|im_end|>"))
+                    .unwrap();
                 again.ends_with(&answer.tokens)
             };
             assert!(at_rate(0.0), "seed {seed}");
@@ -210,7 +258,11 @@ mod tests {
     #[test]
     fn the_prompt_and_the_seed_decide() {
         let model = Model::load().unwrap();
-        let of = |seed, prompt: &[u32]| answer(&model, &mut Random::of(seed, prompt), &ask(0.0)).unwrap().tokens;
+        let of = |seed, prompt: &[u32]| {
+            answer(&model, &mut Random::of(seed, prompt), &ask(0.0))
+                .unwrap()
+                .tokens
+        };
         assert_eq!(of(1, &[5, 6]), of(1, &[5, 6]));
         assert_ne!(of(1, &[5, 6]), of(2, &[5, 6]));
         assert_ne!(of(1, &[5, 6]), of(1, &[6, 5]));
@@ -219,7 +271,11 @@ mod tests {
     #[test]
     fn ignore_eos_goes_on_to_the_limit() {
         let model = Model::load().unwrap();
-        let ask = Ask { max_tokens: 1000, ignore_eos: true, ..ask(0.0) };
+        let ask = Ask {
+            max_tokens: 1000,
+            ignore_eos: true,
+            ..ask(0.0)
+        };
         let got = answer(&model, &mut Random::of(1, &[]), &ask).unwrap();
         assert_eq!((got.tokens.len(), got.stopped), (1000, false));
     }
@@ -227,8 +283,13 @@ mod tests {
     #[test]
     fn calls_a_tool() {
         let model = Model::load().unwrap();
-        let tools = [json!({"function": {"name": "track", "parameters": {"properties": {"n": {"type": "integer"}}, "required": ["n"]}}})];
-        let ask = Ask { call_one_of: &tools, ..ask(0.0) };
+        let tools = [
+            json!({"function": {"name": "track", "parameters": {"properties": {"n": {"type": "integer"}}, "required": ["n"]}}}),
+        ];
+        let ask = Ask {
+            call_one_of: &tools,
+            ..ask(0.0)
+        };
         let got = answer(&model, &mut Random::of(1, &[]), &ask).unwrap();
         let (name, arguments) = got.call.unwrap();
         assert_eq!(name, "track");

@@ -39,10 +39,20 @@ pub(crate) fn none_hash(wire: WireVersion, instance: u64) -> BlockDigest {
 
 impl Hasher {
     /// `lora` is the adapter's name and path.
-    pub(crate) fn new(wire: WireVersion, none_hash: BlockDigest, lora: Option<(&str, &str)>, salt: Option<&str>) -> Self {
+    pub(crate) fn new(
+        wire: WireVersion,
+        none_hash: BlockDigest,
+        lora: Option<(&str, &str)>,
+        salt: Option<&str>,
+    ) -> Self {
         let key = |tag: &str, values: &[&str]| {
             if wire.tagged_keys() {
-                ExtraKey::Tagged(std::iter::once(tag).chain(values.iter().copied()).map(String::from).collect())
+                ExtraKey::Tagged(
+                    std::iter::once(tag)
+                        .chain(values.iter().copied())
+                        .map(String::from)
+                        .collect(),
+                )
             } else {
                 ExtraKey::Bare(values.first().copied().unwrap_or_default().to_owned())
             }
@@ -58,7 +68,11 @@ impl Hasher {
     pub(crate) fn block(&self, parent: Option<&BlockDigest>, tokens: &[u32]) -> BlockDigest {
         let salt = self.salt.as_ref().filter(|_| parent.is_none());
         let extra: Vec<&ExtraKey> = self.lora.iter().chain(salt).collect();
-        digest(&serialise(parent.unwrap_or(&self.none_hash), tokens, &extra))
+        digest(&serialise(
+            parent.unwrap_or(&self.none_hash),
+            tokens,
+            &extra,
+        ))
     }
 }
 
@@ -120,7 +134,8 @@ impl Pickler {
         } else {
             // LONG1 with the sign byte
             self.out.extend_from_slice(&[0x8a, 5]);
-            self.out.extend_from_slice(&u64::from(value).to_le_bytes()[..5]);
+            self.out
+                .extend_from_slice(&u64::from(value).to_le_bytes()[..5]);
         }
     }
 
@@ -129,7 +144,8 @@ impl Pickler {
             self.out.extend_from_slice(&[0x8c, len]);
         } else {
             self.out.push(b'X');
-            self.out.extend_from_slice(&u32::try_from(value.len()).unwrap_or(u32::MAX).to_le_bytes());
+            self.out
+                .extend_from_slice(&u32::try_from(value.len()).unwrap_or(u32::MAX).to_le_bytes());
         }
         self.out.extend_from_slice(value.as_bytes());
         self.memoize();
@@ -175,7 +191,8 @@ mod tests {
         let mut checked = 0;
         for v in vectors.as_array().unwrap() {
             let name = v["name"].as_str().unwrap();
-            let (wire, lora, salt): (&str, _, Option<&str>) = match name.split(' ').next().unwrap() {
+            let (wire, lora, salt): (&str, _, Option<&str>) = match name.split(' ').next().unwrap()
+            {
                 "1" | "9" => ("0.32", None, None),
                 "4" => ("0.32", Some(("sql", "/adapters/sql")), None),
                 "4b" => ("0.30", Some(("sql", "/adapters/sql")), None),
@@ -185,10 +202,18 @@ mod tests {
             let wire = wire.parse().unwrap();
             let none = none_hash(wire, 0);
             assert_eq!(hex(&none), v["none_hash"], "{name}");
-            let tokens: Vec<u32> = v["tokens"].as_array().unwrap().iter().map(|t| t.as_u64().unwrap() as u32).collect();
+            let tokens: Vec<u32> = v["tokens"]
+                .as_array()
+                .unwrap()
+                .iter()
+                .map(|t| t.as_u64().unwrap() as u32)
+                .collect();
             let hasher = Hasher::new(wire, none, lora, salt);
             let mut parent = None;
-            for (i, block) in tokens.chunks_exact(v["block_size"].as_u64().unwrap() as usize).enumerate() {
+            for (i, block) in tokens
+                .chunks_exact(v["block_size"].as_u64().unwrap() as usize)
+                .enumerate()
+            {
                 let digest = hasher.block(parent.as_ref(), block);
                 assert_eq!(hex(&digest), v["hashes"][i], "{name} block {i}");
                 assert_eq!(as_u64(&digest), v["u64"][i], "{name} block {i}");

@@ -46,10 +46,18 @@ impl ApiError {
         Self(StatusCode::BAD_REQUEST, "BadRequestError", message.into())
     }
     fn busy(message: &str) -> Self {
-        Self(StatusCode::SERVICE_UNAVAILABLE, "ServiceUnavailableError", message.into())
+        Self(
+            StatusCode::SERVICE_UNAVAILABLE,
+            "ServiceUnavailableError",
+            message.into(),
+        )
     }
     fn internal(message: impl Into<String>) -> Self {
-        Self(StatusCode::INTERNAL_SERVER_ERROR, "InternalServerError", message.into())
+        Self(
+            StatusCode::INTERNAL_SERVER_ERROR,
+            "InternalServerError",
+            message.into(),
+        )
     }
 }
 
@@ -66,7 +74,12 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/chat/completions", post(openai::chat))
         .route("/v1/completions", post(openai::completions))
         .route("/v1/models", get(models))
-        .route("/version", get(async |State(app): State<Arc<App>>| axum::Json(json!({"version": app.shared.config.wire.to_string()}))))
+        .route(
+            "/version",
+            get(async |State(app): State<Arc<App>>| {
+                axum::Json(json!({"version": app.shared.config.wire.to_string()}))
+            }),
+        )
         .route("/health", get(health))
         .route("/ping", get(health))
         .route("/load", get(async || axum::Json(json!({"server_load": 0}))))
@@ -77,7 +90,10 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/sim/fault", post(sim::fault))
         .route("/sim/state", get(sim::state))
         .route("/sim/blocks", get(sim::blocks))
-        .layer(middleware::from_fn_with_state(Arc::clone(&app), name_answers))
+        .layer(middleware::from_fn_with_state(
+            Arc::clone(&app),
+            name_answers,
+        ))
         .layer(DefaultBodyLimit::disable()) // uvicorn has none
         .with_state(app)
 }
@@ -89,28 +105,47 @@ async fn name_answers(State(app): State<Arc<App>>, request: Request, next: Next)
         response.headers_mut().insert("x-engine", name);
     }
     let (next_seq, _) = published(&app.shared.ring, u64::MAX, 0);
-    response.headers_mut().insert("x-engine-next-seq", HeaderValue::from(next_seq));
+    response
+        .headers_mut()
+        .insert("x-engine-next-seq", HeaderValue::from(next_seq));
     response
 }
 
 async fn health(State(app): State<Arc<App>>) -> StatusCode {
-    if app.shared.faults().unhealthy { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK }
+    if app.shared.faults().unhealthy {
+        StatusCode::SERVICE_UNAVAILABLE
+    } else {
+        StatusCode::OK
+    }
 }
 
 async fn metrics(State(app): State<Arc<App>>) -> Response {
-    let kind = [(header::CONTENT_TYPE, "text/plain; version=0.0.4; charset=utf-8")];
+    let kind = [(
+        header::CONTENT_TYPE,
+        "text/plain; version=0.0.4; charset=utf-8",
+    )];
     (kind, crate::metrics::render(&app.shared)).into_response()
 }
 
 async fn models(State(app): State<Arc<App>>) -> axum::Json<Value> {
     let config = &app.shared.config;
-    let created = app.shared.started.duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let created = app
+        .shared
+        .started
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs();
     let card = |id: &str, root: &str, parent: Option<&str>| {
         json!({"id": id, "object": "model", "created": created, "owned_by": "vllm", "root": root, "parent": parent,
             "max_model_len": if parent.is_none() { json!(config.max_model_len()) } else { Value::Null }, "permission": []})
     };
     let mut data = vec![card(&config.model, "engine-sim", None)];
-    data.extend(config.lora.iter().map(|l| card(&l.name, &l.path, Some(&config.model))));
+    data.extend(
+        config
+            .lora
+            .iter()
+            .map(|l| card(&l.name, &l.path, Some(&config.model))),
+    );
     axum::Json(json!({"object": "list", "data": data}))
 }
 
@@ -118,11 +153,18 @@ async fn tokenize(State(app): State<Arc<App>>, body: Bytes) -> Result<axum::Json
     let body = parse(&body)?;
     let text = match body["prompt"].as_str() {
         Some(prompt) => prompt.to_owned(),
-        None => Chat::of_body(&body).map_err(ApiError::bad_request)?.render(),
+        None => Chat::of_body(&body)
+            .map_err(ApiError::bad_request)?
+            .render(),
     };
-    let ids = app.model.encode(&text).map_err(|e| ApiError::internal(e.to_string()))?;
+    let ids = app
+        .model
+        .encode(&text)
+        .map_err(|e| ApiError::internal(e.to_string()))?;
     let max = app.shared.config.max_model_len();
-    Ok(axum::Json(json!({"count": ids.len(), "max_model_len": max, "tokens": ids, "token_strs": null})))
+    Ok(axum::Json(
+        json!({"count": ids.len(), "max_model_len": max, "tokens": ids, "token_strs": null}),
+    ))
 }
 
 async fn event_sources(State(app): State<Arc<App>>) -> Response {
@@ -143,7 +185,8 @@ async fn reset_prefix_cache(State(app): State<Arc<App>>) -> axum::Json<Value> {
 }
 
 fn parse(body: &[u8]) -> Result<Value, ApiError> {
-    serde_json::from_slice(body).map_err(|e| ApiError::bad_request(format!("body: JSON decode error: {e}")))
+    serde_json::from_slice(body)
+        .map_err(|e| ApiError::bad_request(format!("body: JSON decode error: {e}")))
 }
 
 impl App {
@@ -156,7 +199,10 @@ impl App {
         let refused = if config.max_num_queued_reqs.is_some_and(|most| after > most) {
             shared.stats().rejected_requests += 1;
             "The engine is currently busy: too many requests are queued. Please retry later."
-        } else if config.max_num_queued_tokens.is_some_and(|most| backlog > most) {
+        } else if config
+            .max_num_queued_tokens
+            .is_some_and(|most| backlog > most)
+        {
             shared.stats().rejected_tokens += 1;
             "The engine is currently busy: prefill token backlog limit reached. Please retry later."
         } else {
@@ -170,12 +216,19 @@ impl App {
     fn refuse_by_fault(&self) -> Result<(), ApiError> {
         let mut faults = self.shared.faults();
         if faults.unhealthy {
-            return Err(ApiError::internal("EngineCore encountered an issue. See stack trace (above) for the root cause."));
+            return Err(ApiError::internal(
+                "EngineCore encountered an issue. See stack trace (above) for the root cause.",
+            ));
         }
         if faults.refuse.0 > 0 {
             faults.refuse.0 -= 1;
-            let status = StatusCode::from_u16(faults.refuse.1).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
-            return Err(ApiError(status, "ServiceUnavailableError", "The engine is currently busy (told to refuse).".into()));
+            let status =
+                StatusCode::from_u16(faults.refuse.1).unwrap_or(StatusCode::SERVICE_UNAVAILABLE);
+            return Err(ApiError(
+                status,
+                "ServiceUnavailableError",
+                "The engine is currently busy (told to refuse).".into(),
+            ));
         }
         Ok(())
     }
@@ -183,5 +236,9 @@ impl App {
 
 fn session_of(headers: &HeaderMap, body: &Value) -> Option<String> {
     let header = headers.get("x-session-id").and_then(|v| v.to_str().ok());
-    body["session_id"].as_str().or(header).or(body["vllm_xargs"]["session_id"].as_str()).map(String::from)
+    body["session_id"]
+        .as_str()
+        .or(header)
+        .or(body["vllm_xargs"]["session_id"].as_str())
+        .map(String::from)
 }

@@ -10,7 +10,11 @@ use engine_sim::{Config, Lora, WireVersion};
 ///
 /// Example: engine-sim --listen 127.0.0.1:8101 --events 'tcp://*:5557' --replay 'tcp://*:5558'
 #[derive(Parser)]
-#[command(version, about, after_help = "Faults: curl -d '{\"kind\":\"restart\"}' http://127.0.0.1:8101/sim/fault   State: curl http://127.0.0.1:8101/sim/state")]
+#[command(
+    version,
+    about,
+    after_help = "Faults: curl -d '{\"kind\":\"restart\"}' http://127.0.0.1:8101/sim/fault   State: curl http://127.0.0.1:8101/sim/state"
+)]
 struct Cli {
     /// HTTP address.
     #[arg(long, default_value = "127.0.0.1:8101")]

@@ -8,15 +8,16 @@ use crate::core::Shared;
 
 /// vLLM's buckets, seconds.
 const FIRST_TOKEN: &[f64] = &[
-    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0, 160.0,
-    640.0, 2560.0,
+    0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0,
+    20.0, 40.0, 80.0, 160.0, 640.0, 2560.0,
 ];
 const BETWEEN_TOKENS: &[f64] = &[
-    0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0, 40.0, 80.0,
+    0.01, 0.025, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.4, 0.5, 0.75, 1.0, 2.5, 5.0, 7.5, 10.0, 20.0,
+    40.0, 80.0,
 ];
 const WHOLE_REQUEST: &[f64] = &[
-    0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0, 480.0, 960.0, 1920.0,
-    7680.0,
+    0.3, 0.5, 0.8, 1.0, 1.5, 2.0, 2.5, 5.0, 10.0, 15.0, 20.0, 30.0, 40.0, 50.0, 60.0, 120.0, 240.0,
+    480.0, 960.0, 1920.0, 7680.0,
 ];
 
 /// One histogram of durations.
@@ -30,7 +31,12 @@ pub(crate) struct Histogram {
 
 impl Histogram {
     fn new(bounds: &'static [f64]) -> Self {
-        Self { bounds, counts: vec![0; bounds.len()], sum: 0.0, count: 0 }
+        Self {
+            bounds,
+            counts: vec![0; bounds.len()],
+            sum: 0.0,
+            count: 0,
+        }
     }
 
     pub(crate) fn observe(&mut self, duration: Duration) {
@@ -90,10 +96,22 @@ impl Page {
         let mut below = 0;
         for (bound, count) in h.bounds.iter().zip(&h.counts) {
             below += count;
-            let _ = writeln!(self.out, "{name}_bucket{{le=\"{bound:?}\",{}}} {below}.0", self.labels);
+            let _ = writeln!(
+                self.out,
+                "{name}_bucket{{le=\"{bound:?}\",{}}} {below}.0",
+                self.labels
+            );
         }
-        let _ = writeln!(self.out, "{name}_bucket{{le=\"+Inf\",{}}} {}.0", self.labels, h.count);
-        let _ = writeln!(self.out, "{name}_count{{{0}}} {1}.0\n{name}_sum{{{0}}} {2}", self.labels, h.count, h.sum);
+        let _ = writeln!(
+            self.out,
+            "{name}_bucket{{le=\"+Inf\",{}}} {}.0",
+            self.labels, h.count
+        );
+        let _ = writeln!(
+            self.out,
+            "{name}_count{{{0}}} {1}.0\n{name}_sum{{{0}}} {2}",
+            self.labels, h.count, h.sum
+        );
     }
 }
 
@@ -101,24 +119,45 @@ impl Page {
 pub(crate) fn render(shared: &Shared) -> String {
     let stats = shared.stats().clone();
     let config = &shared.config;
-    let mut page = Page { out: String::new(), labels: format!("engine=\"0\",model_name=\"{}\"", config.model) };
-    let started = shared.started.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs_f64();
+    let mut page = Page {
+        out: String::new(),
+        labels: format!("engine=\"0\",model_name=\"{}\"", config.model),
+    };
+    let started = shared
+        .started
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs_f64();
     page.head("process_start_time_seconds", "gauge");
     let _ = writeln!(page.out, "process_start_time_seconds {started}");
     let accepted = shared.requests.load(Ordering::Relaxed) as usize;
     let waiting = accepted.saturating_sub(stats.running);
-    page.gauge("vllm:num_requests_running", format_args!("{}.0", stats.running));
+    page.gauge(
+        "vllm:num_requests_running",
+        format_args!("{}.0", stats.running),
+    );
     page.gauge("vllm:num_requests_waiting", format_args!("{waiting}.0"));
     page.head("vllm:num_requests_waiting_by_reason", "gauge");
     for (reason, value) in [("capacity", waiting), ("deferred", 0)] {
-        let _ = writeln!(page.out, "vllm:num_requests_waiting_by_reason{{{},reason=\"{reason}\"}} {value}.0", page.labels);
+        let _ = writeln!(
+            page.out,
+            "vllm:num_requests_waiting_by_reason{{{},reason=\"{reason}\"}} {value}.0",
+            page.labels
+        );
     }
     page.head("vllm:engine_sleep_state", "gauge");
     for (state, value) in [("awake", 1), ("weights_offloaded", 0), ("discard_all", 0)] {
-        let _ = writeln!(page.out, "vllm:engine_sleep_state{{{},sleep_state=\"{state}\"}} {value}.0", page.labels);
+        let _ = writeln!(
+            page.out,
+            "vllm:engine_sleep_state{{{},sleep_state=\"{state}\"}} {value}.0",
+            page.labels
+        );
     }
     let used = stats.usable_blocks.saturating_sub(stats.free_blocks);
-    page.gauge("vllm:kv_cache_usage_perc", f64::from(used) / f64::from(stats.usable_blocks.max(1)));
+    page.gauge(
+        "vllm:kv_cache_usage_perc",
+        f64::from(used) / f64::from(stats.usable_blocks.max(1)),
+    );
     page.counter("vllm:prefix_cache_queries", stats.cache.queries);
     page.counter("vllm:prefix_cache_hits", stats.cache.hits);
     page.counter("vllm:external_prefix_cache_queries", 0);
@@ -138,11 +177,21 @@ pub(crate) fn render(shared: &Shared) -> String {
     page.counter("vllm:generation_tokens", stats.generation_tokens);
     page.counters(
         "vllm:request_success",
-        &[(",finished_reason=\"stop\"", stats.finished), (",finished_reason=\"abort\"", stats.aborted)],
+        &[
+            (",finished_reason=\"stop\"", stats.finished),
+            (",finished_reason=\"abort\"", stats.aborted),
+        ],
     );
     page.head("vllm:admission_rejections_total", "counter");
-    for (reason, value) in [("max_num_queued_reqs", stats.rejected_requests), ("max_num_queued_tokens", stats.rejected_tokens)] {
-        let _ = writeln!(page.out, "vllm:admission_rejections_total{{model_name=\"{}\",reason=\"{reason}\"}} {value}.0", config.model);
+    for (reason, value) in [
+        ("max_num_queued_reqs", stats.rejected_requests),
+        ("max_num_queued_tokens", stats.rejected_tokens),
+    ] {
+        let _ = writeln!(
+            page.out,
+            "vllm:admission_rejections_total{{model_name=\"{}\",reason=\"{reason}\"}} {value}.0",
+            config.model
+        );
     }
     page.head("vllm:cache_config_info", "gauge");
     let (size, blocks) = (config.block_size, config.blocks);
@@ -151,8 +200,17 @@ pub(crate) fn render(shared: &Shared) -> String {
         "vllm:cache_config_info{{block_size=\"{size}\",cache_dtype=\"auto\",effective_attention_block_size=\"{size}\",enable_prefix_caching=\"True\",engine=\"0\",kv_cache_size_tokens=\"{}\",mamba_block_size=\"None\",num_cpu_blocks=\"None\",num_gpu_blocks=\"{blocks}\",num_gpu_blocks_override=\"{blocks}\",prefix_caching_hash_algo=\"sha256\",prefix_match_unit=\"None\",sliding_window=\"None\"}} 1.0",
         u64::from(size) * u64::from(blocks)
     );
-    page.histogram("vllm:time_to_first_token_seconds", &stats.histograms.first_token);
-    page.histogram("vllm:inter_token_latency_seconds", &stats.histograms.between_tokens);
-    page.histogram("vllm:e2e_request_latency_seconds", &stats.histograms.whole_request);
+    page.histogram(
+        "vllm:time_to_first_token_seconds",
+        &stats.histograms.first_token,
+    );
+    page.histogram(
+        "vllm:inter_token_latency_seconds",
+        &stats.histograms.between_tokens,
+    );
+    page.histogram(
+        "vllm:e2e_request_latency_seconds",
+        &stats.histograms.whole_request,
+    );
     page.out
 }

@@ -31,7 +31,8 @@ impl Model {
     /// # Errors
     /// Never, unless the file in the repository is broken.
     pub fn load() -> anyhow::Result<Self> {
-        let tokenizer = Tokenizer::from_bytes(TOKENIZER).map_err(|e| anyhow!("tokenizer.json: {e}"))?;
+        let tokenizer =
+            Tokenizer::from_bytes(TOKENIZER).map_err(|e| anyhow!("tokenizer.json: {e}"))?;
         let alphabet = byte_alphabet();
         let size = tokenizer.get_vocab_size(true);
         let (mut bytes, mut special) = (vec![Vec::new(); size], vec![false; size]);
@@ -42,11 +43,21 @@ impl Model {
                 bytes[at] = added.content.clone().into_bytes();
                 special[at] = added.special;
             } else {
-                bytes[at] = token.chars().filter_map(|c| alphabet.get(&c).copied()).collect();
+                bytes[at] = token
+                    .chars()
+                    .filter_map(|c| alphabet.get(&c).copied())
+                    .collect();
             }
         }
-        let end_of_turn = tokenizer.token_to_id(END_OF_TURN).context("tokenizer.json lacks <|im_end|>")?;
-        Ok(Self { tokenizer, bytes, special, end_of_turn })
+        let end_of_turn = tokenizer
+            .token_to_id(END_OF_TURN)
+            .context("tokenizer.json lacks <|im_end|>")?;
+        Ok(Self {
+            tokenizer,
+            bytes,
+            special,
+            end_of_turn,
+        })
     }
 
     /// Number of token ids.
@@ -66,7 +77,10 @@ impl Model {
     /// # Errors
     /// Whatever the tokenizer refuses (nothing known).
     pub fn encode(&self, text: &str) -> anyhow::Result<Vec<u32>> {
-        let encoding = self.tokenizer.encode_fast(text, true).map_err(|e| anyhow!("tokenizing: {e}"))?;
+        let encoding = self
+            .tokenizer
+            .encode_fast(text, true)
+            .map_err(|e| anyhow!("tokenizing: {e}"))?;
         Ok(encoding.get_ids().to_vec())
     }
 
@@ -85,8 +99,12 @@ impl Model {
     /// Text of generated tokens, without special ones; broken UTF-8 is replaced.
     #[must_use]
     pub fn decode(&self, ids: &[u32]) -> String {
-        let bytes: Vec<u8> =
-            ids.iter().filter(|id| !self.is_special(**id)).flat_map(|id| self.bytes(*id)).copied().collect();
+        let bytes: Vec<u8> = ids
+            .iter()
+            .filter(|id| !self.is_special(**id))
+            .flat_map(|id| self.bytes(*id))
+            .copied()
+            .collect();
         String::from_utf8_lossy(&bytes).into_owned()
     }
 }
@@ -138,7 +156,8 @@ fn byte_alphabet() -> HashMap<char, u8> {
 mod tests {
     use super::*;
 
-    const TEXT: &str = "Grüße 日本語 🚀👩‍👩‍👧 مرحبا <tool_call>\n{\"a\": 1}\n</tool_call>\n\n  naïve\t½";
+    const TEXT: &str =
+        "Grüße 日本語 🚀👩‍👩‍👧 مرحبا <tool_call>\n{\"a\": 1}\n</tool_call>\n\n  naïve\t½";
 
     #[test]
     fn bytes_of_tokens_are_the_text() {
@@ -154,7 +173,10 @@ mod tests {
     #[test]
     fn composes_as_qwen_does_and_hides_special_tokens() {
         let model = Model::load().unwrap();
-        assert_eq!(model.encode("e\u{301}").unwrap(), model.encode("é").unwrap());
+        assert_eq!(
+            model.encode("e\u{301}").unwrap(),
+            model.encode("é").unwrap()
+        );
         let ids = model.encode("<|im_start|>user\nhi<|im_end|>").unwrap();
         assert_eq!(ids.last(), Some(&model.end_of_turn()));
         assert_eq!(model.decode(&ids), "user\nhi");

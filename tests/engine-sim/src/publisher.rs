@@ -9,7 +9,10 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use anyhow::Context as _;
 use bytes::Bytes;
-use zeromq::{PubSocket, RouterRecvHalf, RouterSendHalf, RouterSocket, Socket as _, SocketRecv as _, SocketSend as _, ZmqMessage};
+use zeromq::{
+    PubSocket, RouterRecvHalf, RouterSendHalf, RouterSocket, Socket as _, SocketRecv as _,
+    SocketSend as _, ZmqMessage,
+};
 
 use crate::config::Config;
 use crate::event::{Form, KvEvent};
@@ -63,7 +66,14 @@ pub(crate) fn drop_next(ring: &SharedRing, batches: u64, replayable: bool) {
 /// Next sequence number, and the batches from `since` on (at most `limit`, the oldest first).
 pub(crate) fn published(ring: &SharedRing, since: u64, limit: usize) -> (u64, Vec<Published>) {
     let ring = locked(ring);
-    let list = ring.kept.iter().map(|k| &k.published).filter(|p| p.seq >= since).take(limit).cloned().collect();
+    let list = ring
+        .kept
+        .iter()
+        .map(|k| &k.published)
+        .filter(|p| p.seq >= since)
+        .take(limit)
+        .cloned()
+        .collect();
     (ring.next_seq, list)
 }
 
@@ -88,13 +98,19 @@ impl Publisher {
     ///
     /// # Errors
     /// An endpoint that cannot be bound or connected to.
-    pub(crate) async fn open(config: &Config, ring: SharedRing) -> anyhow::Result<(Self, Endpoints)> {
+    pub(crate) async fn open(
+        config: &Config,
+        ring: SharedRing,
+    ) -> anyhow::Result<(Self, Endpoints)> {
         let mut endpoints = Endpoints::default();
         let mut socket = None;
         if let Some(endpoint) = &config.events {
             let mut publisher = PubSocket::new();
             if binds(endpoint) {
-                let bound = publisher.bind(&any_host(endpoint)).await.with_context(|| format!("events {endpoint}"))?;
+                let bound = publisher
+                    .bind(&any_host(endpoint))
+                    .await
+                    .with_context(|| format!("events {endpoint}"))?;
                 endpoints.events = Some(bound.to_string());
             } else {
                 tokio::time::timeout(CONNECT_TIMEOUT, publisher.connect(endpoint))
@@ -108,14 +124,29 @@ impl Publisher {
         let topic = Bytes::from(config.topic.clone());
         if let Some(endpoint) = &config.replay {
             let mut router = RouterSocket::new();
-            let bound = router.bind(&any_host(endpoint)).await.with_context(|| format!("replay {endpoint}"))?;
+            let bound = router
+                .bind(&any_host(endpoint))
+                .await
+                .with_context(|| format!("replay {endpoint}"))?;
             endpoints.replay = Some(bound.to_string());
             let topic = config.wire.replay_has_topic().then(|| topic.clone());
             let (send, receive) = router.split();
             tokio::spawn(serve_replay(send, receive, Arc::clone(&ring), topic));
         }
-        let form = Form { wire: config.wire, bytes_hashes: config.bytes_hashes };
-        Ok((Self { socket, form, topic, buffer_steps: config.buffer_steps, ring }, endpoints))
+        let form = Form {
+            wire: config.wire,
+            bytes_hashes: config.bytes_hashes,
+        };
+        Ok((
+            Self {
+                socket,
+                form,
+                topic,
+                buffer_steps: config.buffer_steps,
+                ring,
+            },
+            endpoints,
+        ))
     }
 
     /// Sends one batch, unless there is nothing in it.
@@ -123,14 +154,21 @@ impl Publisher {
         if events.is_empty() || self.socket.is_none() {
             return;
         }
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
         let payload = Bytes::from(self.form.encode(now.as_secs_f64(), events));
         let wall_us = u64::try_from(now.as_micros()).unwrap_or(u64::MAX);
-        let (seq, dropped) = locked(&self.ring).keep(events.len(), wall_us, &payload, self.buffer_steps);
+        let (seq, dropped) =
+            locked(&self.ring).keep(events.len(), wall_us, &payload, self.buffer_steps);
         if dropped {
             return;
         }
-        let frames = vec![self.topic.clone(), Bytes::copy_from_slice(&seq.to_be_bytes()), payload];
+        let frames = vec![
+            self.topic.clone(),
+            Bytes::copy_from_slice(&seq.to_be_bytes()),
+            payload,
+        ];
         if let (Some(socket), Ok(message)) = (&mut self.socket, ZmqMessage::try_from(frames)) {
             let _ = socket.send(message).await; // the socket drops for those who cannot keep up
         }
@@ -144,7 +182,15 @@ impl Ring {
         let dropped = self.drop_next > 0;
         self.drop_next = self.drop_next.saturating_sub(1);
         let payload = (!dropped || !self.drop_from_replay).then(|| payload.clone());
-        self.kept.push_back(Kept { published: Published { seq, wall_us, events, dropped }, payload });
+        self.kept.push_back(Kept {
+            published: Published {
+                seq,
+                wall_us,
+                events,
+                dropped,
+            },
+            payload,
+        });
         while self.kept.len() > most {
             self.kept.pop_front();
         }
@@ -153,7 +199,8 @@ impl Ring {
 
     fn from(&self, start: u64) -> Vec<(u64, Bytes)> {
         let kept = self.kept.iter().filter(|k| k.published.seq >= start);
-        kept.filter_map(|k| Some((k.published.seq, k.payload.clone()?))).collect()
+        kept.filter_map(|k| Some((k.published.seq, k.payload.clone()?)))
+            .collect()
     }
 }
 
@@ -168,11 +215,20 @@ fn any_host(endpoint: &str) -> String {
 
 /// Answers `[identity, "", start]` with every batch from `start` on and an end marker. Other requests get no
 /// answer, as from vLLM.
-async fn serve_replay(send: RouterSendHalf, mut receive: RouterRecvHalf, ring: SharedRing, topic: Option<Bytes>) {
+async fn serve_replay(
+    send: RouterSendHalf,
+    mut receive: RouterRecvHalf,
+    ring: SharedRing,
+    topic: Option<Bytes>,
+) {
     while let Ok(request) = receive.recv().await {
         let frames = request.into_vec();
-        let [identity, delimiter, start] = frames.as_slice() else { continue };
-        let (true, Ok(start)) = (delimiter.is_empty(), <[u8; 8]>::try_from(&start[..])) else { continue };
+        let [identity, delimiter, start] = frames.as_slice() else {
+            continue;
+        };
+        let (true, Ok(start)) = (delimiter.is_empty(), <[u8; 8]>::try_from(&start[..])) else {
+            continue;
+        };
         let batches = locked(&ring).from(u64::from_be_bytes(start));
         let (mut send, identity, topic) = (send.clone(), identity.clone(), topic.clone());
         tokio::spawn(async move {
@@ -180,9 +236,15 @@ async fn serve_replay(send: RouterSendHalf, mut receive: RouterRecvHalf, ring: S
             for (seq, payload) in batches.into_iter().chain([end]) {
                 let mut frames = vec![identity.clone(), Bytes::new()];
                 // The end marker's topic is empty.
-                frames.extend(topic.clone().map(|t| if seq == END { Bytes::new() } else { t }));
+                frames.extend(
+                    topic
+                        .clone()
+                        .map(|t| if seq == END { Bytes::new() } else { t }),
+                );
                 frames.extend([Bytes::copy_from_slice(&seq.to_be_bytes()), payload]);
-                let Ok(message) = ZmqMessage::try_from(frames) else { return };
+                let Ok(message) = ZmqMessage::try_from(frames) else {
+                    return;
+                };
                 if send.send(message).await.is_err() {
                     return;
                 }

@@ -65,7 +65,9 @@ fn string(out: &mut String, s: &str) {
 /// `repr(float)`: shortest digits, exponent form below 1e-4 and from 1e16 on.
 fn float(f: f64) -> String {
     let shown = format!("{f:e}");
-    let Some((mantissa, exponent)) = shown.split_once('e') else { return shown };
+    let Some((mantissa, exponent)) = shown.split_once('e') else {
+        return shown;
+    };
     match exponent.parse::<i32>() {
         Ok(exponent) if !(-4..16).contains(&exponent) => {
             let sign = if exponent < 0 { '-' } else { '+' };
@@ -84,10 +86,22 @@ mod tests {
         let check = |json: &str, python: &str| {
             assert_eq!(dumps(&serde_json::from_str(json).unwrap()), python);
         };
-        check(r#"{"b":[1,-2,true,null],"a":{}}"#, r#"{"b": [1, -2, true, null], "a": {}}"#);
+        check(
+            r#"{"b":[1,-2,true,null],"a":{}}"#,
+            r#"{"b": [1, -2, true, null], "a": {}}"#,
+        );
         check(r#""\u00e9\u0001\n/\u007f\"""#, "\"é\\u0001\\n/\u{7f}\\\"\"");
-        for (json, python) in [("1.0", "1.0"), ("0.5", "0.5"), ("1e15", "1000000000000000.0"), ("1e16", "1e+16"),
-            ("1.5e-5", "1.5e-05"), ("0.0001", "0.0001"), ("-0.0", "-0.0"), ("1e300", "1e+300"), ("123456789.125", "123456789.125")] {
+        for (json, python) in [
+            ("1.0", "1.0"),
+            ("0.5", "0.5"),
+            ("1e15", "1000000000000000.0"),
+            ("1e16", "1e+16"),
+            ("1.5e-5", "1.5e-05"),
+            ("0.0001", "0.0001"),
+            ("-0.0", "-0.0"),
+            ("1e300", "1e+300"),
+            ("123456789.125", "123456789.125"),
+        ] {
             check(json, python);
         }
     }

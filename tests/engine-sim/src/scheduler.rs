@@ -200,7 +200,8 @@ impl Scheduler {
 
     fn preempt_last(&mut self) {
         if let Some(mut request) = self.running.pop() {
-            self.pool.release(std::mem::take(&mut request.blocks).into_iter().rev());
+            self.pool
+                .release(std::mem::take(&mut request.blocks).into_iter().rev());
             (request.computed, request.stored) = (0, 0);
             self.counters.preemptions += 1;
             self.waiting.push_front(request);
@@ -209,7 +210,9 @@ impl Scheduler {
 
     fn schedule_waiting(&mut self, budget: &mut usize, scheduled: &mut Vec<usize>) {
         while *budget > 0 && self.running.len() < self.limits.max_num_seqs as usize {
-            let Some(mut request) = self.waiting.pop_front() else { break };
+            let Some(mut request) = self.waiting.pop_front() else {
+                break;
+            };
             let hit = self.find_hit(&mut request);
             let hit_tokens = hit.len() * self.limits.block_size as usize;
             request.computed = hit_tokens;
@@ -228,7 +231,9 @@ impl Scheduler {
                 self.counters.queries += request.tokens.len() as u64;
                 self.counters.hits += hit_tokens as u64;
             }
-            request.cached_tokens.get_or_insert(u32::try_from(hit_tokens).unwrap_or(u32::MAX));
+            request
+                .cached_tokens
+                .get_or_insert(u32::try_from(hit_tokens).unwrap_or(u32::MAX));
             *budget -= count;
             scheduled.push(count);
         }
@@ -242,7 +247,12 @@ impl Scheduler {
             return Vec::new();
         }
         let most = (request.tokens.len() - 1) / size;
-        request.digests.iter().take(most).map_while(|d| self.pool.lookup(d)).collect()
+        request
+            .digests
+            .iter()
+            .take(most)
+            .map_while(|d| self.pool.lookup(d))
+            .collect()
     }
 
     /// Room for `count` more tokens of the running request `at`, which `hit` blocks precede. False, and
@@ -251,9 +261,13 @@ impl Scheduler {
         let size = self.limits.block_size as usize;
         let request = &mut self.running[at];
         let total = request.computed + count;
-        let wanted = total.div_ceil(size).saturating_sub(request.blocks.len() + hit.len());
+        let wanted = total
+            .div_ceil(size)
+            .saturating_sub(request.blocks.len() + hit.len());
         let wanted = u32::try_from(wanted).unwrap_or(u32::MAX);
-        if u64::from(wanted) + u64::from(self.pool.unreferenced(hit)) > u64::from(self.pool.free_count()) {
+        if u64::from(wanted) + u64::from(self.pool.unreferenced(hit))
+            > u64::from(self.pool.free_count())
+        {
             return false;
         }
         self.pool.touch(hit);
@@ -265,7 +279,10 @@ impl Scheduler {
             }
         }
         let events = &mut self.events;
-        let Some(new) = self.pool.allocate(wanted, |digest| events.push(KvEvent::Removed(digest))) else {
+        let Some(new) = self
+            .pool
+            .allocate(wanted, |digest| events.push(KvEvent::Removed(digest)))
+        else {
             return false;
         };
         request.blocks.extend(new);
@@ -275,7 +292,8 @@ impl Scheduler {
             for i in request.stored..full {
                 self.pool.store(request.blocks[i], request.digests[i]);
             }
-            self.events.push(request.announce(request.stored, full, size));
+            self.events
+                .push(request.announce(request.stored, full, size));
             request.stored = full;
         }
         true
@@ -294,7 +312,9 @@ impl Scheduler {
             if *count == 0 || request.computed < request.tokens.len() {
                 continue;
             }
-            let Some(token) = request.new.output.get(request.generated).copied() else { continue };
+            let Some(token) = request.new.output.get(request.generated).copied() else {
+                continue;
+            };
             request.tokens.push(token);
             request.generated += 1;
             let finished = request.generated == request.new.output.len();
@@ -302,7 +322,12 @@ impl Scheduler {
                 done.push(request.new.id);
             }
             let cached_tokens = request.cached_tokens.unwrap_or(0);
-            step.outputs.push(Output { id: request.new.id, token, cached_tokens, finished });
+            step.outputs.push(Output {
+                id: request.new.id,
+                token,
+                cached_tokens,
+                finished,
+            });
         }
         for id in done {
             self.abort(id);
@@ -318,7 +343,10 @@ impl Request {
     fn hash_up_to(&mut self, blocks: usize, size: usize) {
         while self.digests.len() < blocks {
             let at = self.digests.len() * size;
-            let digest = self.new.hasher.block(self.digests.last(), &self.tokens[at..at + size]);
+            let digest = self
+                .new
+                .hasher
+                .block(self.digests.last(), &self.tokens[at..at + size]);
             self.digests.push(digest);
         }
     }

@@ -32,7 +32,10 @@ const ANSWER_FIRST: Duration = Duration::from_millis(30);
 #[derive(Debug)]
 pub(crate) enum Control {
     Die,
-    Restart { down: Duration, done: Option<Sender<()>> },
+    Restart {
+        down: Duration,
+        done: Option<Sender<()>>,
+    },
     Stop,
 }
 
@@ -78,7 +81,13 @@ pub fn spawn(config: Config) -> anyhow::Result<Engine> {
         .spawn(move || live(config, &own_control, &orders, &ready, &dead))
         .context("starting a thread")?;
     let addresses = started.recv().context("the engine's thread ended")??;
-    Ok(Engine { name, addresses, control, died: Arc::new(Mutex::new(died)), thread: Some(thread) })
+    Ok(Engine {
+        name,
+        addresses,
+        control,
+        died: Arc::new(Mutex::new(died)),
+        thread: Some(thread),
+    })
 }
 
 impl Engine {
@@ -122,14 +131,21 @@ impl Engine {
     /// cache. Returns once it listens.
     pub fn restart(&self, down: Duration) {
         let (done, listens) = mpsc::channel();
-        let _ = self.control.send(Control::Restart { down, done: Some(done) });
+        let _ = self.control.send(Control::Restart {
+            down,
+            done: Some(done),
+        });
         let _ = listens.recv_timeout(down + DEATH + REBIND);
     }
 
     /// Waits until the engine has died (by [`Engine::die`] or a `die` fault). False: not within `timeout`.
     #[must_use]
     pub fn wait_dead(&self, timeout: Duration) -> bool {
-        self.died.lock().unwrap_or_else(PoisonError::into_inner).recv_timeout(timeout).is_ok()
+        self.died
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .recv_timeout(timeout)
+            .is_ok()
     }
 }
 
@@ -143,11 +159,19 @@ impl Drop for Engine {
 }
 
 fn reachable(endpoint: &str) -> String {
-    endpoint.replace("//0.0.0.0:", "//127.0.0.1:").replace("//*:", "//127.0.0.1:")
+    endpoint
+        .replace("//0.0.0.0:", "//127.0.0.1:")
+        .replace("//*:", "//127.0.0.1:")
 }
 
 /// The engine's thread: incarnation after incarnation until told to stop.
-fn live(mut config: Config, control: &Sender<Control>, orders: &Receiver<Control>, ready: &Sender<anyhow::Result<Addresses>>, dead: &Sender<()>) {
+fn live(
+    mut config: Config,
+    control: &Sender<Control>,
+    orders: &Receiver<Control>,
+    ready: &Sender<anyhow::Result<Addresses>>,
+    dead: &Sender<()>,
+) {
     let mut alive = match incarnate(&config, 0, control) {
         Ok((runtime, addresses)) => {
             keep_ports(&mut config, &addresses);
@@ -198,9 +222,10 @@ fn rebirth(config: &Config, incarnation: u64, control: &Sender<Control>) -> Opti
 /// A later incarnation listens where the first one did, also if the system chose the ports.
 fn keep_ports(config: &mut Config, addresses: &Addresses) {
     config.listen = addresses.http;
-    for (configured, bound) in
-        [(&mut config.events, &addresses.endpoints.events), (&mut config.replay, &addresses.endpoints.replay)]
-    {
+    for (configured, bound) in [
+        (&mut config.events, &addresses.endpoints.events),
+        (&mut config.replay, &addresses.endpoints.replay),
+    ] {
         if let Some(configured) = configured
             && configured.ends_with(":0")
             && let Some((_, port)) = bound.as_deref().and_then(|b| b.rsplit_once(':'))
@@ -210,7 +235,11 @@ fn keep_ports(config: &mut Config, addresses: &Addresses) {
     }
 }
 
-fn incarnate(config: &Config, incarnation: u64, control: &Sender<Control>) -> anyhow::Result<(Runtime, Addresses)> {
+fn incarnate(
+    config: &Config,
+    incarnation: u64,
+    control: &Sender<Control>,
+) -> anyhow::Result<(Runtime, Addresses)> {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(WORKERS)
         .thread_name(format!("sim {}", config.name))
@@ -226,18 +255,34 @@ fn incarnate(config: &Config, incarnation: u64, control: &Sender<Control>) -> an
     }
 }
 
-async fn start(config: &Config, incarnation: u64, control: Sender<Control>) -> anyhow::Result<Addresses> {
+async fn start(
+    config: &Config,
+    incarnation: u64,
+    control: Sender<Control>,
+) -> anyhow::Result<Addresses> {
     let model = Arc::new(Model::load()?);
     let ring: SharedRing = Arc::new(Mutex::new(Ring::default()));
     let (publisher, endpoints) = Publisher::open(config, Arc::clone(&ring)).await?;
-    let listener = TcpListener::bind(config.listen).await.with_context(|| format!("listening on {}", config.listen))?;
+    let listener = TcpListener::bind(config.listen)
+        .await
+        .with_context(|| format!("listening on {}", config.listen))?;
     let http = listener.local_addr().context("own address")?;
     let shared = Arc::new(Shared::new(config.clone(), incarnation, ring));
     let name: Vec<u32> = config.name.bytes().map(u32::from).collect();
-    let none_hash = none_hash(config.wire, Random::of(config.seed ^ incarnation, &name).next());
+    let none_hash = none_hash(
+        config.wire,
+        Random::of(config.seed ^ incarnation, &name).next(),
+    );
     let (engine, commands) = tokio::sync::mpsc::unbounded_channel();
     tokio::spawn(Core::new(Arc::clone(&shared), publisher, commands).run());
-    let app = App { shared, model, engine, control, endpoints: endpoints.clone(), none_hash };
+    let app = App {
+        shared,
+        model,
+        engine,
+        control,
+        endpoints: endpoints.clone(),
+        none_hash,
+    };
     let listener = listener.tap_io(|tcp| {
         let _ = tcp.set_nodelay(true);
     });
@@ -263,10 +308,18 @@ pub fn run(config: Config) -> anyhow::Result<()> {
         "engine listens"
     );
     let died = Arc::clone(&engine.died);
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("starting a runtime")?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("starting a runtime")?;
     let (dead, mut death) = tokio::sync::mpsc::unbounded_channel();
     std::thread::spawn(move || {
-        if died.lock().unwrap_or_else(PoisonError::into_inner).recv().is_ok() {
+        if died
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .recv()
+            .is_ok()
+        {
             let _ = dead.send(());
         }
     });

@@ -28,7 +28,9 @@ impl Chat {
     /// # Errors
     /// What vLLM would answer 400 for: the text says why.
     pub(crate) fn of_body(body: &Value) -> Result<Self, String> {
-        let raw = body["messages"].as_array().ok_or("messages: a list is required")?;
+        let raw = body["messages"]
+            .as_array()
+            .ok_or("messages: a list is required")?;
         if raw.is_empty() {
             return Err("messages: at least one is required".into());
         }
@@ -41,7 +43,10 @@ impl Chat {
             continue_final_message: flag("continue_final_message", false),
         };
         if chat.add_generation_prompt && chat.continue_final_message {
-            return Err("Cannot set both `continue_final_message` and `add_generation_prompt` to True.".into());
+            return Err(
+                "Cannot set both `continue_final_message` and `add_generation_prompt` to True."
+                    .into(),
+            );
         }
         Ok(chat)
     }
@@ -66,7 +71,8 @@ impl Chat {
                 out += &system.content;
                 out += "\n\n";
             }
-            out += "# Tools\n\nThese functions may be called; their signatures, one a line:\n<tools>";
+            out +=
+                "# Tools\n\nThese functions may be called; their signatures, one a line:\n<tools>";
             for tool in &self.tools {
                 out += "\n";
                 out += &dumps(tool);
@@ -101,7 +107,10 @@ impl Chat {
                 turn(out, "assistant", &text);
             }
             "tool" => {
-                let is_tool = |at: Option<usize>| at.and_then(|at| self.messages.get(at)).is_some_and(|m| m.role == "tool");
+                let is_tool = |at: Option<usize>| {
+                    at.and_then(|at| self.messages.get(at))
+                        .is_some_and(|m| m.role == "tool")
+                };
                 if !is_tool(i.checked_sub(1)) {
                     *out += "<|im_start|>user";
                 }
@@ -118,7 +127,9 @@ impl Chat {
 
     /// `continue_final_message`: the prompt ends with the last message's text.
     fn cut_final(&self, out: &mut String) {
-        let Some(last) = self.messages.last() else { return };
+        let Some(last) = self.messages.last() else {
+            return;
+        };
         if let Some(at) = out.rfind(last.content.as_str()) {
             out.truncate(at + last.content.len());
         }
@@ -139,16 +150,27 @@ fn turn(out: &mut String, role: &str, content: &str) {
 }
 
 fn message(raw: &Value) -> Result<Message, String> {
-    let role = raw["role"].as_str().ok_or("messages: each needs a role")?.to_owned();
+    let role = raw["role"]
+        .as_str()
+        .ok_or("messages: each needs a role")?
+        .to_owned();
     let mut content = content(&raw["content"])?;
     if role == "system" && content.starts_with("x-anthropic-billing-header") {
-        content = content.split_once('\n').map_or(String::new(), |(_, rest)| rest.to_owned());
+        content = content
+            .split_once('\n')
+            .map_or(String::new(), |(_, rest)| rest.to_owned());
     }
     let calls = match &raw["tool_calls"] {
-        Value::Array(calls) if role == "assistant" => calls.iter().map(call).collect::<Result<_, _>>()?,
+        Value::Array(calls) if role == "assistant" => {
+            calls.iter().map(call).collect::<Result<_, _>>()?
+        }
         _ => Vec::new(),
     };
-    Ok(Message { role, content, calls })
+    Ok(Message {
+        role,
+        content,
+        calls,
+    })
 }
 
 /// Strings as they are; text parts joined by newlines; null is empty.
@@ -163,9 +185,16 @@ fn content(raw: &Value) -> Result<String, String> {
         .iter()
         .map(|part| match (part.as_str(), part["type"].as_str()) {
             (Some(text), _) => Ok(text),
-            (None, Some("text" | "input_text" | "output_text")) => part["text"].as_str().ok_or_else(|| "content: a text part needs text".to_owned()),
-            (None, Some("refusal")) => part["refusal"].as_str().ok_or_else(|| "content: a refusal part needs refusal".to_owned()),
-            (None, kind) => Err(format!("content: this model takes text only, not {}", kind.unwrap_or("parts without a type"))),
+            (None, Some("text" | "input_text" | "output_text")) => part["text"]
+                .as_str()
+                .ok_or_else(|| "content: a text part needs text".to_owned()),
+            (None, Some("refusal")) => part["refusal"]
+                .as_str()
+                .ok_or_else(|| "content: a refusal part needs refusal".to_owned()),
+            (None, kind) => Err(format!(
+                "content: this model takes text only, not {}",
+                kind.unwrap_or("parts without a type")
+            )),
         })
         .collect();
     Ok(texts?.join("\n"))
@@ -173,12 +202,18 @@ fn content(raw: &Value) -> Result<String, String> {
 
 /// Arguments come as JSON text; what is no object becomes an empty one.
 fn call(raw: &Value) -> Result<(String, Value), String> {
-    let name = raw["function"]["name"].as_str().ok_or("tool_calls: each needs a function name")?;
+    let name = raw["function"]["name"]
+        .as_str()
+        .ok_or("tool_calls: each needs a function name")?;
     let arguments = match &raw["function"]["arguments"] {
         Value::String(text) => serde_json::from_str(text).unwrap_or(Value::Null),
         other => other.clone(),
     };
-    let arguments = if arguments.is_object() { arguments } else { json!({}) };
+    let arguments = if arguments.is_object() {
+        arguments
+    } else {
+        json!({})
+    };
     Ok((name.to_owned(), arguments))
 }
 
@@ -188,9 +223,20 @@ fn merge_developer(mut messages: Vec<Message>) -> Vec<Message> {
         return messages;
     }
     let is_system = |m: &Message| m.role == "system" || m.role == "developer";
-    let text: Vec<_> = messages.iter().filter(|m| is_system(m)).map(|m| m.content.clone()).collect();
+    let text: Vec<_> = messages
+        .iter()
+        .filter(|m| is_system(m))
+        .map(|m| m.content.clone())
+        .collect();
     messages.retain(|m| !is_system(m));
-    messages.insert(0, Message { role: "system".into(), content: text.join("\n\n"), calls: Vec::new() });
+    messages.insert(
+        0,
+        Message {
+            role: "system".into(),
+            content: text.join("\n\n"),
+            calls: Vec::new(),
+        },
+    );
     messages
 }
 
@@ -205,7 +251,14 @@ fn tools(raw: &Value) -> Result<Vec<Value>, String> {
         .map(|tool| {
             let given = &tool["function"];
             let mut function = Map::new();
-            function.insert("name".into(), json!(given["name"].as_str().ok_or("tools: each needs a function with a name")?));
+            function.insert(
+                "name".into(),
+                json!(
+                    given["name"]
+                        .as_str()
+                        .ok_or("tools: each needs a function with a name")?
+                ),
+            );
             function.insert("description".into(), given["description"].clone());
             function.insert("parameters".into(), given["parameters"].clone());
             for optional in ["strict", "defer_loading"] {
@@ -228,7 +281,12 @@ mod tests {
         for line in include_str!("../vectors/chat-template.jsonl").lines() {
             let vector: Value = serde_json::from_str(line).unwrap();
             let chat = Chat::of_body(&vector["body"]).unwrap();
-            assert_eq!(chat.render(), vector["prompt"].as_str().unwrap(), "{}", vector["name"]);
+            assert_eq!(
+                chat.render(),
+                vector["prompt"].as_str().unwrap(),
+                "{}",
+                vector["name"]
+            );
             checked += 1;
         }
         assert!(checked >= 20, "{checked}");
@@ -243,6 +301,8 @@ mod tests {
         check(json!({"messages": [{"role": "user", "content": 5}]}));
         check(json!({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}));
         check(json!({"messages": [{"role": "user", "content": "x"}], "tools": []}));
-        check(json!({"messages": [{"role": "user", "content": "x"}], "continue_final_message": true}));
+        check(
+            json!({"messages": [{"role": "user", "content": "x"}], "continue_final_message": true}),
+        );
     }
 }

@@ -21,7 +21,10 @@ impl Model {
         }
     }
     fn lookup(&self, digest: &BlockDigest) -> Option<BlockId> {
-        self.stored.iter().find(|(d, _)| d == digest).map(|(_, id)| *id)
+        self.stored
+            .iter()
+            .find(|(d, _)| d == digest)
+            .map(|(_, id)| *id)
     }
     fn touch(&mut self, id: BlockId) {
         self.free.retain(|f| *f != id);
@@ -47,7 +50,11 @@ impl Model {
     fn release(&mut self, id: BlockId) {
         self.references[id as usize] -= 1;
         if self.references[id as usize] == 0 {
-            let at = if self.content[id as usize].is_some() { self.free.len() } else { 0 };
+            let at = if self.content[id as usize].is_some() {
+                self.free.len()
+            } else {
+                0
+            };
             self.free.insert(at, id);
         }
     }
@@ -80,7 +87,11 @@ fn equals_the_model() {
                     let mut removed = Vec::new();
                     let got = pool.allocate(n, |d| removed.push(d));
                     let want = model.allocate(n as usize);
-                    assert_eq!(got.clone().map(|ids| (ids, removed)), want, "seed {seed} step {step}");
+                    assert_eq!(
+                        got.clone().map(|ids| (ids, removed)),
+                        want,
+                        "seed {seed} step {step}"
+                    );
                     for id in got.iter().flatten() {
                         if random.below(4) > 0 {
                             let digest = [random.below(12) as u8; 32];
@@ -97,7 +108,11 @@ fn equals_the_model() {
                 }
                 2 => {
                     let digest = [random.below(12) as u8; 32];
-                    assert_eq!(pool.lookup(&digest), model.lookup(&digest), "seed {seed} step {step}");
+                    assert_eq!(
+                        pool.lookup(&digest),
+                        model.lookup(&digest),
+                        "seed {seed} step {step}"
+                    );
                     if let Some(id) = pool.lookup(&digest) {
                         pool.touch(&[id]);
                         model.touch(id);
@@ -130,7 +145,11 @@ fn copies_are_removed_one_by_one() {
     }
     let mut removed = 0;
     pool.allocate(2, |_| removed += 1).unwrap();
-    assert_eq!((removed, pool.lookup(&digest)), (1, Some(2)), "one copy is left");
+    assert_eq!(
+        (removed, pool.lookup(&digest)),
+        (1, Some(2)),
+        "one copy is left"
+    );
     pool.allocate(1, |_| removed += 1).unwrap();
     assert_eq!((removed, pool.lookup(&digest)), (2, None));
 }

@@ -47,15 +47,35 @@ pub(super) struct Call {
 }
 
 impl Call {
-    pub(super) fn new(app: &App, kind: Kind, body: &Value, answers: Vec<Answer>, prompts: Vec<Vec<u32>>, copies: usize) -> Self {
+    pub(super) fn new(
+        app: &App,
+        kind: Kind,
+        body: &Value,
+        answers: Vec<Answer>,
+        prompts: Vec<Vec<u32>>,
+        copies: usize,
+    ) -> Self {
         let config = &app.shared.config;
-        let number = app.shared.next_id.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-        let prefix = if kind == Kind::Chat { "chatcmpl" } else { "cmpl" };
+        let number = app
+            .shared
+            .next_id
+            .fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let prefix = if kind == Kind::Chat {
+            "chatcmpl"
+        } else {
+            "cmpl"
+        };
         let flag = |value: &Value| value.as_bool().unwrap_or(false);
         Self {
             kind,
-            id: format!("{prefix}-{}-{}-{number}", config.name, app.shared.incarnation),
-            created: SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs(),
+            id: format!(
+                "{prefix}-{}-{}-{number}",
+                config.name, app.shared.incarnation
+            ),
+            created: SystemTime::now()
+                .duration_since(UNIX_EPOCH)
+                .unwrap_or_default()
+                .as_secs(),
             model: body["model"].as_str().unwrap_or(&config.model).to_owned(),
             fingerprint: config.name.clone(),
             stream: flag(&body["stream"]),
@@ -91,7 +111,9 @@ impl Call {
         let prompt: usize = self.prompts.iter().map(Vec::len).sum();
         let hit = cached.last().copied().unwrap_or(0);
         let created = match self.kind {
-            Kind::Chat => json!((prompt / self.block_size * self.block_size).saturating_sub(hit as usize)),
+            Kind::Chat => {
+                json!((prompt / self.block_size * self.block_size).saturating_sub(hit as usize))
+            }
             Kind::Completion => Value::Null,
         };
         json!({"prompt_tokens": prompt, "total_tokens": prompt + completion, "completion_tokens": completion,
@@ -110,7 +132,9 @@ impl Call {
     fn tool_call(&self, index: usize) -> Option<Value> {
         let (name, arguments) = self.answers.get(index)?.call.as_ref()?;
         let id = format!("call-{}-{index}", self.id);
-        Some(json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}))
+        Some(
+            json!({"id": id, "type": "function", "function": {"name": name, "arguments": arguments}}),
+        )
     }
 
     fn echoed(&self, app: &App, index: usize) -> String {
@@ -122,8 +146,16 @@ impl Call {
 }
 
 /// Answers one call.
-pub(super) async fn respond(app: Arc<App>, call: Call, outputs: Outputs) -> Result<Response, ApiError> {
-    if call.stream { Ok(streamed(app, call, outputs)) } else { whole(&app, &call, outputs).await }
+pub(super) async fn respond(
+    app: Arc<App>,
+    call: Call,
+    outputs: Outputs,
+) -> Result<Response, ApiError> {
+    if call.stream {
+        Ok(streamed(app, call, outputs))
+    } else {
+        whole(&app, &call, outputs).await
+    }
 }
 
 async fn whole(app: &App, call: &Call, mut outputs: Outputs) -> Result<Response, ApiError> {
@@ -131,17 +163,25 @@ async fn whole(app: &App, call: &Call, mut outputs: Outputs) -> Result<Response,
     let (mut tokens, mut cached, mut finished) = (vec![Vec::new(); count], vec![0; count], 0);
     while finished < count {
         let Some((index, output)) = outputs.recv().await else {
-            return Err(ApiError::internal("EngineCore encountered an issue. See stack trace (above) for the root cause."));
+            return Err(ApiError::internal(
+                "EngineCore encountered an issue. See stack trace (above) for the root cause.",
+            ));
         };
         tokens[index].push(output.token);
         cached[index] = output.cached_tokens;
         finished += usize::from(output.finished);
     }
-    let choices = (0..count).map(|index| choice(app, call, index, &tokens[index])).collect();
+    let choices = (0..count)
+        .map(|index| choice(app, call, index, &tokens[index]))
+        .collect();
     let usage = call.usage(tokens.iter().map(Vec::len).sum(), &cached);
     let mut body = call.envelope(false, choices, Some(usage));
     if call.kind == Kind::Chat {
-        body["prompt_token_ids"] = if call.return_token_ids { json!(call.prompts.first()) } else { Value::Null };
+        body["prompt_token_ids"] = if call.return_token_ids {
+            json!(call.prompts.first())
+        } else {
+            Value::Null
+        };
     }
     body["kv_transfer_params"] = Value::Null;
     let cached: Vec<_> = cached.iter().map(u32::to_string).collect();
@@ -150,7 +190,11 @@ async fn whole(app: &App, call: &Call, mut outputs: Outputs) -> Result<Response,
 
 fn choice(app: &App, call: &Call, index: usize, tokens: &[u32]) -> Value {
     let text = app.model.decode(tokens);
-    let ids = if call.return_token_ids { json!(tokens) } else { Value::Null };
+    let ids = if call.return_token_ids {
+        json!(tokens)
+    } else {
+        Value::Null
+    };
     let mut choice = json!({"index": index, "logprobs": null, "finish_reason": call.finish_reason(index), "stop_reason": null, "token_ids": ids});
     match call.kind {
         Kind::Chat => {
@@ -164,7 +208,11 @@ fn choice(app: &App, call: &Call, index: usize, tokens: &[u32]) -> Value {
         Kind::Completion => {
             choice["text"] = json!(call.echoed(app, index) + &text);
             let prompt = call.prompts.get(index / call.copies);
-            choice["prompt_token_ids"] = if call.return_token_ids { json!(prompt) } else { Value::Null };
+            choice["prompt_token_ids"] = if call.return_token_ids {
+                json!(prompt)
+            } else {
+                Value::Null
+            };
         }
     }
     choice
@@ -173,18 +221,27 @@ fn choice(app: &App, call: &Call, index: usize, tokens: &[u32]) -> Value {
 fn streamed(app: Arc<App>, call: Call, outputs: Outputs) -> Response {
     let (send, receive) = mpsc::channel(STREAM_BUFFER);
     tokio::spawn(write_stream(app, call, outputs, send));
-    let body = stream::unfold(receive, async |mut receive: mpsc::Receiver<Result<Bytes, std::io::Error>>| {
-        receive.recv().await.map(|chunk| (chunk, receive))
-    });
+    let body = stream::unfold(
+        receive,
+        async |mut receive: mpsc::Receiver<Result<Bytes, std::io::Error>>| {
+            receive.recv().await.map(|chunk| (chunk, receive))
+        },
+    );
     let kind = [(header::CONTENT_TYPE, "text/event-stream; charset=utf-8")];
     (kind, Body::from_stream(body)).into_response()
 }
 
 /// Ends early when the client is gone: then the outputs' receiver is dropped, and the engine aborts.
-async fn write_stream(app: Arc<App>, call: Call, mut outputs: Outputs, send: mpsc::Sender<Result<Bytes, std::io::Error>>) {
+async fn write_stream(
+    app: Arc<App>,
+    call: Call,
+    mut outputs: Outputs,
+    send: mpsc::Sender<Result<Bytes, std::io::Error>>,
+) {
     let count = call.answers.len();
     let mut texts: Vec<Detokenizer> = (0..count).map(|_| Detokenizer::default()).collect();
-    let (mut started, mut cached, mut finished, mut tokens) = (vec![false; count], vec![0; count], 0, 0);
+    let (mut started, mut cached, mut finished, mut tokens) =
+        (vec![false; count], vec![0; count], 0, 0);
     let event = |body: &Value| Ok(Bytes::from(format!("data: {body}\n\n")));
     while finished < count {
         let output = tokio::select! {
@@ -209,24 +266,32 @@ async fn write_stream(app: Arc<App>, call: Call, mut outputs: Outputs, send: mps
         }
         chunks.extend(chunk(&call, index, text, &output));
         for chunk in chunks {
-            if send.send(event(&call.envelope(true, vec![chunk], None))).await.is_err() {
+            if send
+                .send(event(&call.envelope(true, vec![chunk], None)))
+                .await
+                .is_err()
+            {
                 return;
             }
         }
     }
     if call.include_usage {
         let usage = call.usage(tokens, &cached);
-        let _ = send.send(event(&call.envelope(true, Vec::new(), Some(usage)))).await;
+        let _ = send
+            .send(event(&call.envelope(true, Vec::new(), Some(usage))))
+            .await;
     }
     let _ = send.send(Ok(Bytes::from_static(b"data: [DONE]\n\n"))).await;
 }
 
 fn first_chunk(app: &App, call: &Call, index: usize) -> Option<Value> {
     match call.kind {
-        Kind::Chat => Some(json!({"index": index, "delta": {"role": "assistant", "content": ""}, "logprobs": null, "finish_reason": null})),
-        Kind::Completion if call.echo => {
-            Some(json!({"index": index, "text": call.echoed(app, index), "logprobs": null, "finish_reason": null, "stop_reason": null}))
-        }
+        Kind::Chat => Some(
+            json!({"index": index, "delta": {"role": "assistant", "content": ""}, "logprobs": null, "finish_reason": null}),
+        ),
+        Kind::Completion if call.echo => Some(
+            json!({"index": index, "text": call.echoed(app, index), "logprobs": null, "finish_reason": null, "stop_reason": null}),
+        ),
         Kind::Completion => None,
     }
 }
@@ -238,7 +303,8 @@ fn chunk(call: &Call, index: usize, text: String, output: &Output) -> Option<Val
     if reason.is_none() && (text.is_empty() || calls) {
         return None;
     }
-    let mut chunk = json!({"index": index, "logprobs": null, "finish_reason": reason, "stop_reason": null});
+    let mut chunk =
+        json!({"index": index, "logprobs": null, "finish_reason": reason, "stop_reason": null});
     match call.kind {
         Kind::Completion => chunk["text"] = json!(text),
         Kind::Chat => {

@@ -25,11 +25,19 @@ const MOST_BYTES_PER_TOKEN: usize = 400;
 const MOST_SALT_CHARS: usize = 1024;
 const DEFAULT_COMPLETION_TOKENS: usize = 16;
 
-pub(super) async fn chat(State(app): State<Arc<App>>, headers: HeaderMap, body: Bytes) -> Result<Response, ApiError> {
+pub(super) async fn chat(
+    State(app): State<Arc<App>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, ApiError> {
     serve(app, Kind::Chat, headers, body).await
 }
 
-pub(super) async fn completions(State(app): State<Arc<App>>, headers: HeaderMap, body: Bytes) -> Result<Response, ApiError> {
+pub(super) async fn completions(
+    State(app): State<Arc<App>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, ApiError> {
     serve(app, Kind::Completion, headers, body).await
 }
 
@@ -39,25 +47,49 @@ struct Prepared {
     requests: Vec<NewRequest>,
 }
 
-async fn serve(app: Arc<App>, kind: Kind, headers: HeaderMap, body: Bytes) -> Result<Response, ApiError> {
+async fn serve(
+    app: Arc<App>,
+    kind: Kind,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Result<Response, ApiError> {
     let arrival = Instant::now();
     app.refuse_by_fault()?;
-    let json = headers.get(header::CONTENT_TYPE).and_then(|v| v.to_str().ok()).unwrap_or("");
-    if !json.split(';').next().unwrap_or("").trim().eq_ignore_ascii_case("application/json") {
-        return Err(ApiError::bad_request("Unsupported Media Type: Only 'application/json' is allowed"));
+    let json = headers
+        .get(header::CONTENT_TYPE)
+        .and_then(|v| v.to_str().ok())
+        .unwrap_or("");
+    if !json
+        .split(';')
+        .next()
+        .unwrap_or("")
+        .trim()
+        .eq_ignore_ascii_case("application/json")
+    {
+        return Err(ApiError::bad_request(
+            "Unsupported Media Type: Only 'application/json' is allowed",
+        ));
     }
     let prepare = {
         let app = Arc::clone(&app);
         move || prepare(&app, kind, &headers, &body)
     };
-    let Prepared { call, requests } =
-        tokio::task::spawn_blocking(prepare).await.map_err(|e| ApiError::internal(e.to_string()))??;
+    let Prepared { call, requests } = tokio::task::spawn_blocking(prepare)
+        .await
+        .map_err(|e| ApiError::internal(e.to_string()))??;
     let tokens = requests.iter().map(|r| r.prompt.len() as u64).sum();
     app.admit(u32::try_from(requests.len()).unwrap_or(u32::MAX), tokens)?;
     let (outputs, receiver) = mpsc::unbounded_channel();
-    let job = |(index, new)| Job { new, index, outputs: outputs.clone(), arrival };
+    let job = |(index, new)| Job {
+        new,
+        index,
+        outputs: outputs.clone(),
+        arrival,
+    };
     let jobs = requests.into_iter().enumerate().map(job).collect();
-    app.engine.send(Command::Add(jobs)).map_err(|_| ApiError::internal("the engine is gone"))?;
+    app.engine
+        .send(Command::Add(jobs))
+        .map_err(|_| ApiError::internal("the engine is gone"))?;
     drop(outputs);
     answer::respond(app, call, receiver).await
 }
@@ -73,7 +105,11 @@ fn prepare(app: &App, kind: Kind, headers: &HeaderMap, body: &[u8]) -> Result<Pr
     let salt = match &body["cache_salt"] {
         Value::Null => None,
         Value::String(s) if (1..=MOST_SALT_CHARS).contains(&s.chars().count()) => Some(s.clone()),
-        _ => return Err(ApiError::bad_request("Parameter 'cache_salt' must be a non-empty string if provided.")),
+        _ => {
+            return Err(ApiError::bad_request(
+                "Parameter 'cache_salt' must be a non-empty string if provided.",
+            ));
+        }
     };
     let (prompts, chat) = match kind {
         Kind::Chat => {
@@ -82,7 +118,9 @@ fn prepare(app: &App, kind: Kind, headers: &HeaderMap, body: &[u8]) -> Result<Pr
         }
         Kind::Completion => (completion_prompts(app, &body["prompt"])?, None),
     };
-    let named = lora.as_ref().map(|(_, name, path)| (name.as_str(), path.as_str()));
+    let named = lora
+        .as_ref()
+        .map(|(_, name, path)| (name.as_str(), path.as_str()));
     let hasher = Hasher::new(config.wire, app.none_hash, named, salt.as_deref());
     let (mut requests, mut answers, mut prompt_ids) = (Vec::new(), Vec::new(), Vec::new());
     for mut prompt in prompts {
@@ -90,7 +128,10 @@ fn prepare(app: &App, kind: Kind, headers: &HeaderMap, body: &[u8]) -> Result<Pr
         let max_tokens = max_tokens(kind, &body, prompt.len(), config.max_model_len() as usize)?;
         for copy in 0..copies {
             let mut random = Random::of(config.seed + copy as u64, &prompt);
-            let tools = chat.as_ref().map(|chat| callable(chat, &body)).unwrap_or_default();
+            let tools = chat
+                .as_ref()
+                .map(|chat| callable(chat, &body))
+                .unwrap_or_default();
             let ask = Ask {
                 max_tokens,
                 ignore_eos: body["ignore_eos"].as_bool().unwrap_or(false),
@@ -98,7 +139,8 @@ fn prepare(app: &App, kind: Kind, headers: &HeaderMap, body: &[u8]) -> Result<Pr
                 call_one_of: tools,
                 noncanonical_rate: config.noncanonical_rate,
             };
-            let answer: Answer = plan(&app.model, &mut random, &ask).map_err(|e| ApiError::internal(e.to_string()))?;
+            let answer: Answer = plan(&app.model, &mut random, &ask)
+                .map_err(|e| ApiError::internal(e.to_string()))?;
             requests.push(NewRequest {
                 id: app.shared.next_id.fetch_add(1, Ordering::Relaxed),
                 prompt: prompt.clone(),
@@ -108,7 +150,8 @@ fn prepare(app: &App, kind: Kind, headers: &HeaderMap, body: &[u8]) -> Result<Pr
                 salt: salt.clone(),
                 session: session_of(headers, &body),
                 skip_read: !matches!(body["prompt_logprobs"], Value::Null),
-                report_full: config.wire.has_report_mode() && body["vllm_xargs"]["kv_cache_report_mode"] == "full",
+                report_full: config.wire.has_report_mode()
+                    && body["vllm_xargs"]["kv_cache_report_mode"] == "full",
             });
             answers.push(answer);
         }
@@ -121,20 +164,29 @@ fn prepare(app: &App, kind: Kind, headers: &HeaderMap, body: &[u8]) -> Result<Pr
 /// 1-based id, name and path of the adapter that `model` names; none for the base model.
 fn adapter(app: &App, model: &Value) -> Result<Option<(u32, String, String)>, ApiError> {
     let config = &app.shared.config;
-    let Some(name) = model.as_str().filter(|name| *name != config.model) else { return Ok(None) };
+    let Some(name) = model.as_str().filter(|name| *name != config.model) else {
+        return Ok(None);
+    };
     for (id, lora) in (1u32..).zip(&config.lora) {
         if lora.name == name {
             return Ok(Some((id, lora.name.clone(), lora.path.clone())));
         }
     }
-    let message = format!("The model `{name}` does not exist. Valid aliases: {}.", config.model);
+    let message = format!(
+        "The model `{name}` does not exist. Valid aliases: {}.",
+        config.model
+    );
     Err(ApiError(StatusCode::NOT_FOUND, "NotFoundError", message))
 }
 
 /// With tools on offer a user's turn is answered by a call of one of them.
 fn callable<'a>(chat: &'a Chat, body: &Value) -> &'a [Value] {
     let answers_user = chat.last_role() == "user" && chat.add_generation_prompt;
-    if answers_user && body["tool_choice"] != "none" { chat.tools() } else { &[] }
+    if answers_user && body["tool_choice"] != "none" {
+        chat.tools()
+    } else {
+        &[]
+    }
 }
 
 fn too_long(max: u32, count: usize) -> ApiError {
@@ -149,7 +201,9 @@ fn tokens_of_text(app: &App, text: &str) -> Result<Vec<u32>, ApiError> {
     if least > max as usize {
         return Err(too_long(max, least));
     }
-    app.model.encode(text).map_err(|e| ApiError::internal(e.to_string()))
+    app.model
+        .encode(text)
+        .map_err(|e| ApiError::internal(e.to_string()))
 }
 
 /// A string, a list of token ids, or a list of either.
@@ -157,7 +211,9 @@ fn completion_prompts(app: &App, prompt: &Value) -> Result<Vec<Vec<u32>>, ApiErr
     let one = |prompt: &Value| match prompt {
         Value::String(text) => tokens_of_text(app, text),
         Value::Array(ids) => ids.iter().map(|id| token_id(app, id)).collect(),
-        _ => Err(ApiError::bad_request("prompt: a string, token ids, or a list of them is required")),
+        _ => Err(ApiError::bad_request(
+            "prompt: a string, token ids, or a list of them is required",
+        )),
     };
     let prompts = match prompt {
         Value::Array(items) if items.first().is_some_and(|item| !item.is_number()) => {
@@ -174,7 +230,9 @@ fn completion_prompts(app: &App, prompt: &Value) -> Result<Vec<Vec<u32>>, ApiErr
 fn token_id(app: &App, id: &Value) -> Result<u32, ApiError> {
     match id.as_u64() {
         Some(n) if n < app.model.vocab_size() as u64 => Ok(u32::try_from(n).unwrap_or(u32::MAX)),
-        _ => Err(ApiError::bad_request(format!("Token id {id} is out of vocabulary"))),
+        _ => Err(ApiError::bad_request(format!(
+            "Token id {id} is out of vocabulary"
+        ))),
     }
 }
 
@@ -183,13 +241,22 @@ fn truncate(body: &Value, prompt: &mut Vec<u32>, max: u32) -> Result<(), ApiErro
     let keep = match body["truncate_prompt_tokens"].as_i64() {
         None => prompt.len(),
         Some(-1) => max as usize - 1,
-        Some(n) => usize::try_from(n).ok().filter(|n| (1..=max as usize).contains(n)).ok_or_else(|| {
-            ApiError::bad_request(format!("truncate_prompt_tokens value ({n}) is greater than max_model_len ({max})"))
-        })?,
+        Some(n) => usize::try_from(n)
+            .ok()
+            .filter(|n| (1..=max as usize).contains(n))
+            .ok_or_else(|| {
+                ApiError::bad_request(format!(
+                    "truncate_prompt_tokens value ({n}) is greater than max_model_len ({max})"
+                ))
+            })?,
     };
     let excess = prompt.len().saturating_sub(keep);
     prompt.drain(..excess);
-    if prompt.len() >= max as usize { Err(too_long(max, prompt.len())) } else { Ok(()) }
+    if prompt.len() >= max as usize {
+        Err(too_long(max, prompt.len()))
+    } else {
+        Ok(())
+    }
 }
 
 fn max_tokens(kind: Kind, body: &Value, prompt: usize, max: usize) -> Result<usize, ApiError> {
@@ -203,7 +270,11 @@ fn max_tokens(kind: Kind, body: &Value, prompt: usize, max: usize) -> Result<usi
         (Value::Null, Kind::Completion) => DEFAULT_COMPLETION_TOKENS.min(room),
         (n, _) => match n.as_u64() {
             Some(n) if n > 0 => usize::try_from(n).unwrap_or(usize::MAX),
-            _ => return Err(ApiError::bad_request(format!("max_tokens must be at least 1, got {n}."))),
+            _ => {
+                return Err(ApiError::bad_request(format!(
+                    "max_tokens must be at least 1, got {n}."
+                )));
+            }
         },
     };
     if wanted > room {

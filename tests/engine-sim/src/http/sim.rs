@@ -69,18 +69,35 @@ fn busy() -> u16 {
     503
 }
 
-pub(super) async fn fault(State(app): State<Arc<App>>, body: Bytes) -> Result<axum::Json<Value>, ApiError> {
-    let fault: Fault = serde_json::from_slice(&body).map_err(|e| ApiError::bad_request(e.to_string()))?;
+pub(super) async fn fault(
+    State(app): State<Arc<App>>,
+    body: Bytes,
+) -> Result<axum::Json<Value>, ApiError> {
+    let fault: Fault =
+        serde_json::from_slice(&body).map_err(|e| ApiError::bad_request(e.to_string()))?;
     let mut faults = app.shared.faults();
     match fault {
         Fault::Die => after_answer(&app.control, Control::Die),
-        Fault::Restart { down_ms } => after_answer(&app.control, Control::Restart { down: Duration::from_millis(down_ms), done: None }),
+        Fault::Restart { down_ms } => after_answer(
+            &app.control,
+            Control::Restart {
+                down: Duration::from_millis(down_ms),
+                done: None,
+            },
+        ),
         Fault::Unhealthy { on } => faults.unhealthy = on,
-        Fault::DropEvents { batches, replayable } => drop_next(&app.shared.ring, batches, replayable),
-        Fault::Stall { ms } => faults.stall_until = Instant::now().checked_add(Duration::from_millis(ms)),
+        Fault::DropEvents {
+            batches,
+            replayable,
+        } => drop_next(&app.shared.ring, batches, replayable),
+        Fault::Stall { ms } => {
+            faults.stall_until = Instant::now().checked_add(Duration::from_millis(ms))
+        }
         Fault::Refuse { requests, status } => faults.refuse = (requests, status),
         Fault::Slow { factor } if factor > 0.0 && factor.is_finite() => faults.slow = factor,
-        Fault::Slow { .. } => return Err(ApiError::bad_request("slow: a factor above 0 is required")),
+        Fault::Slow { .. } => {
+            return Err(ApiError::bad_request("slow: a factor above 0 is required"));
+        }
     }
     Ok(axum::Json(json!({"ok": true})))
 }
@@ -98,7 +115,10 @@ fn most() -> usize {
     10_000
 }
 
-pub(super) async fn state(State(app): State<Arc<App>>, Query(ask): Query<Batches>) -> axum::Json<Value> {
+pub(super) async fn state(
+    State(app): State<Arc<App>>,
+    Query(ask): Query<Batches>,
+) -> axum::Json<Value> {
     let shared = &app.shared;
     let (next_seq, batches) = published(&shared.ring, ask.since.unwrap_or(u64::MAX), ask.limit);
     let stats = shared.stats();
@@ -118,6 +138,9 @@ pub(super) async fn blocks(State(app): State<Arc<App>>) -> axum::Json<Value> {
     let (send, list) = oneshot::channel();
     let _ = app.engine.send(Command::Blocks(send));
     let blocks = list.await.unwrap_or_default();
-    let blocks: Map<String, Value> = blocks.into_iter().map(|(hash, copies)| (format!("{hash:016x}"), json!(copies))).collect();
+    let blocks: Map<String, Value> = blocks
+        .into_iter()
+        .map(|(hash, copies)| (format!("{hash:016x}"), json!(copies)))
+        .collect();
     axum::Json(json!({"blocks": blocks}))
 }

@@ -10,11 +10,18 @@ const REQUESTS: &str = include_str!("../../../vectors/vllm-real/requests-main.js
 const CAPTURE: &str = include_str!("../../../vectors/vllm-real/capture-main.jsonl");
 
 fn lines(text: &str) -> Vec<Value> {
-    text.lines().map(|l| serde_json::from_str(l).unwrap()).collect()
+    text.lines()
+        .map(|l| serde_json::from_str(l).unwrap())
+        .collect()
 }
 
 fn ids(value: &Value) -> Vec<u32> {
-    value.as_array().unwrap().iter().map(|t| t.as_u64().unwrap() as u32).collect()
+    value
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|t| t.as_u64().unwrap() as u32)
+        .collect()
 }
 
 /// The requests of one HTTP call, in the engine's order.
@@ -22,9 +29,17 @@ fn requests_of(call: &Value, generated: &[u32]) -> Vec<NewRequest> {
     let body = &call["body"];
     let wire = WireVersion::default();
     let salt = body["cache_salt"].as_str();
-    let session = call["headers"]["X-Session-ID"].as_str().or(body["session_id"].as_str()).or(body["vllm_xargs"]["session_id"].as_str());
+    let session = call["headers"]["X-Session-ID"]
+        .as_str()
+        .or(body["session_id"].as_str())
+        .or(body["vllm_xargs"]["session_id"].as_str());
     let prompts = match call["token_ids"][0] {
-        Value::Array(_) => call["token_ids"].as_array().unwrap().iter().map(ids).collect(),
+        Value::Array(_) => call["token_ids"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(ids)
+            .collect(),
         _ => vec![ids(&call["token_ids"])],
     };
     let copies = body["n"].as_u64().unwrap_or(1) as usize;
@@ -35,7 +50,9 @@ fn requests_of(call: &Value, generated: &[u32]) -> Vec<NewRequest> {
         }
         for _ in 0..copies {
             let count = body["max_tokens"].as_u64().unwrap() as usize;
-            let output = (0..count).map(|i| generated.get(i).copied().unwrap_or(0)).collect();
+            let output = (0..count)
+                .map(|i| generated.get(i).copied().unwrap_or(0))
+                .collect();
             out.push(NewRequest {
                 id: 0,
                 prompt: prompt.clone(),
@@ -54,7 +71,11 @@ fn requests_of(call: &Value, generated: &[u32]) -> Vec<NewRequest> {
 
 /// Runs the recorded calls; gives the batches and, per call, the cached tokens of its requests.
 fn replay(calls: &[Value], generated: &[u32]) -> (Vec<Vec<KvEvent>>, Vec<u64>) {
-    let limits = Limits { block_size: 32, max_num_seqs: 32, max_num_batched_tokens: 2048 };
+    let limits = Limits {
+        block_size: 32,
+        max_num_seqs: 32,
+        max_num_batched_tokens: 2048,
+    };
     let mut engine = Scheduler::new(limits, 128);
     let (mut batches, mut cached) = (Vec::new(), Vec::new());
     let mut id = 0;
@@ -66,11 +87,19 @@ fn replay(calls: &[Value], generated: &[u32]) -> (Vec<Vec<KvEvent>>, Vec<u64>) {
         if call["status"] != 200 || call["token_ids"].is_null() {
             continue;
         }
-        let generated = if call["label"] == "completion-generates-a-block" { generated } else { &[] };
+        let generated = if call["label"] == "completion-generates-a-block" {
+            generated
+        } else {
+            &[]
+        };
         let mut hits = std::collections::BTreeMap::new();
         let mut run = |engine: &mut Scheduler| {
             let step = engine.step();
-            hits.extend(step.outputs.iter().map(|o| (o.id, u64::from(o.cached_tokens))));
+            hits.extend(
+                step.outputs
+                    .iter()
+                    .map(|o| (o.id, u64::from(o.cached_tokens))),
+            );
             if !step.events.is_empty() {
                 batches.push(step.events);
             }
@@ -98,7 +127,10 @@ fn publishes_what_the_real_engine_published() {
     generated.drain(..8);
     let (batches, _) = replay(&calls, &generated);
     assert_eq!(batches.len(), capture.len());
-    let form = Form { wire: WireVersion::default(), bytes_hashes: false };
+    let form = Form {
+        wire: WireVersion::default(),
+        bytes_hashes: false,
+    };
     for (batch, real) in batches.iter().zip(&capture) {
         let real_bytes = base64(real["frames_b64"][2].as_str().unwrap());
         let time = f64::from_be_bytes(real_bytes[2..10].try_into().unwrap());
@@ -110,13 +142,20 @@ fn publishes_what_the_real_engine_published() {
 fn reports_the_cached_tokens_that_the_real_engine_reported() {
     let calls = lines(REQUESTS);
     let (_, cached) = replay(&calls, &[]);
-    let real: Vec<_> = calls.iter().filter(|c| c["status"] == 200 && !c["token_ids"].is_null()).collect();
+    let real: Vec<_> = calls
+        .iter()
+        .filter(|c| c["status"] == 200 && !c["token_ids"].is_null())
+        .collect();
     assert_eq!(cached.len(), real.len());
     for (ours, call) in cached.iter().zip(real) {
         if call["body"]["n"].is_u64() {
             continue; // the real engine counts its first copy only
         }
-        assert_eq!(*ours, call["usage"]["prompt_tokens_details"]["cached_tokens"], "{}", call["label"]);
+        assert_eq!(
+            *ours, call["usage"]["prompt_tokens_details"]["cached_tokens"],
+            "{}",
+            call["label"]
+        );
     }
 }
 
@@ -131,7 +170,10 @@ fn base64(text: &str) -> Vec<u8> {
     let digits: Vec<u8> = text.bytes().filter(|c| *c != b'=').map(sextet).collect();
     let mut out = Vec::new();
     for four in digits.chunks(4) {
-        let n = four.iter().enumerate().fold(0u32, |n, (i, d)| n | u32::from(*d) << (18 - 6 * i));
+        let n = four
+            .iter()
+            .enumerate()
+            .fold(0u32, |n, (i, d)| n | u32::from(*d) << (18 - 6 * i));
         out.extend_from_slice(&n.to_be_bytes()[1..four.len()]);
     }
     out
@@ -140,24 +182,48 @@ fn base64(text: &str) -> Vec<u8> {
 fn request(id: RequestId, prompt: Vec<u32>, output: usize) -> NewRequest {
     let wire = WireVersion::default();
     let hasher = Hasher::new(wire, none_hash(wire, 0), None, None);
-    NewRequest { id, prompt, output: vec![1; output], hasher, lora: None, salt: None, session: None, skip_read: false, report_full: false }
+    NewRequest {
+        id,
+        prompt,
+        output: vec![1; output],
+        hasher,
+        lora: None,
+        salt: None,
+        session: None,
+        skip_read: false,
+        report_full: false,
+    }
 }
 
 #[test]
 fn long_prompts_are_computed_in_chunks() {
-    let limits = Limits { block_size: 4, max_num_seqs: 2, max_num_batched_tokens: 8 };
+    let limits = Limits {
+        block_size: 4,
+        max_num_seqs: 2,
+        max_num_batched_tokens: 8,
+    };
     let mut engine = Scheduler::new(limits, 16);
     engine.add(request(1, (0..20).collect(), 1));
     let steps: Vec<_> = (0..3).map(|_| engine.step()).collect();
-    assert_eq!(steps.iter().map(|s| s.prefill_tokens).collect::<Vec<_>>(), [8, 8, 4]);
+    assert_eq!(
+        steps.iter().map(|s| s.prefill_tokens).collect::<Vec<_>>(),
+        [8, 8, 4]
+    );
     assert!(steps.iter().all(|s| s.events.len() == 1));
-    assert_eq!(steps.iter().map(|s| s.outputs.len()).collect::<Vec<_>>(), [0, 0, 1]);
+    assert_eq!(
+        steps.iter().map(|s| s.outputs.len()).collect::<Vec<_>>(),
+        [0, 0, 1]
+    );
     assert!(engine.is_idle());
 }
 
 #[test]
 fn requests_wait_for_a_seat_and_for_blocks() {
-    let limits = Limits { block_size: 4, max_num_seqs: 2, max_num_batched_tokens: 64 };
+    let limits = Limits {
+        block_size: 4,
+        max_num_seqs: 2,
+        max_num_batched_tokens: 64,
+    };
     let mut engine = Scheduler::new(limits, 8);
     for id in 0..3 {
         engine.add(request(id, vec![id as u32 + 10; 9], 8));
@@ -166,24 +232,41 @@ fn requests_wait_for_a_seat_and_for_blocks() {
     assert_eq!((engine.running(), engine.waiting()), (2, 1));
     let mut finished = Vec::new();
     for _ in 0..200 {
-        finished.extend(engine.step().outputs.into_iter().filter(|o| o.finished).map(|o| o.id));
+        finished.extend(
+            engine
+                .step()
+                .outputs
+                .into_iter()
+                .filter(|o| o.finished)
+                .map(|o| o.id),
+        );
     }
     finished.sort_unstable();
     assert_eq!(finished, [0, 1, 2]);
-    assert!(engine.counters().preemptions > 0, "17 tokens twice do not fit into 7 blocks of 4");
+    assert!(
+        engine.counters().preemptions > 0,
+        "17 tokens twice do not fit into 7 blocks of 4"
+    );
     assert_eq!(engine.pool().free_count(), 7);
 }
 
 #[test]
 fn abort_frees_blocks_and_reset_waits_for_it() {
-    let limits = Limits { block_size: 4, max_num_seqs: 2, max_num_batched_tokens: 64 };
+    let limits = Limits {
+        block_size: 4,
+        max_num_seqs: 2,
+        max_num_batched_tokens: 64,
+    };
     let mut engine = Scheduler::new(limits, 8);
     engine.add(request(1, vec![5; 9], 8));
     engine.step();
     assert!(!engine.reset_prefix_cache());
     engine.abort(1);
     assert!(engine.is_idle() && engine.reset_prefix_cache());
-    assert!(engine.step().events.is_empty(), "an idle engine publishes nothing");
+    assert!(
+        engine.step().events.is_empty(),
+        "an idle engine publishes nothing"
+    );
     engine.add(request(2, vec![5; 9], 1));
     let events = engine.step().events;
     assert_eq!(events.first(), Some(&KvEvent::Cleared));
