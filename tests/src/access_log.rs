@@ -100,6 +100,12 @@ impl AccessLog {
         }
     }
 
+    /// Whether any entry read so far is such.
+    #[must_use]
+    pub fn any(&self, such: impl Fn(&Entry) -> bool) -> bool {
+        self.by_id.values().any(such)
+    }
+
     /// How many entries have each reason.
     #[must_use]
     pub fn reasons(&self) -> std::collections::BTreeMap<String, u64> {

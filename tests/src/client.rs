@@ -63,7 +63,19 @@ impl Client {
     /// # Errors
     /// No HTTP answer came.
     pub async fn get(&self, path: &str) -> Result<(u16, String)> {
-        let answer = self.http.get(format!("{}{path}", self.base)).send().await?;
+        self.get_with(path, &[]).await
+    }
+
+    /// As [`Client::get`], with headers.
+    ///
+    /// # Errors
+    /// No HTTP answer came.
+    pub async fn get_with(&self, path: &str, headers: &[(&str, &str)]) -> Result<(u16, String)> {
+        let mut request = self.http.get(format!("{}{path}", self.base));
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let answer = request.send().await?;
         Ok((answer.status().as_u16(), answer.text().await?))
     }
 }

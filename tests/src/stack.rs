@@ -59,15 +59,26 @@ impl Places {
     }
 }
 
+/// A stretch to be taken out of Envoy's file.
+#[derive(Debug, Clone)]
+pub struct Cut {
+    /// Where it begins (taken out too).
+    pub from: String,
+    /// Where it ends (stays).
+    pub until: String,
+}
+
 /// How an installation differs from the shipped one.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// Further arguments of each simulated engine.
     pub engine_args: Vec<String>,
+    /// What to leave out of Envoy's file; each must be found.
+    pub envoy_cuts: Vec<Cut>,
     /// Edits of Envoy's file, `(from, to)`; each must be found.
     pub envoy_edits: Vec<(String, String)>,
-    /// Edits of the control plane's file.
-    pub control_plane_edits: Vec<(String, String)>,
+    /// Top-level lines of the control plane's file, in place of what it says under the same name.
+    pub control_plane_lines: Vec<String>,
     /// Another control-plane file than `envoy/prefix-picker.yaml`.
     pub control_plane_file: Option<PathBuf>,
     /// Engines run by somebody else: `(HTTP, events, replay)` ports. Empty: three simulated ones.
@@ -158,7 +169,7 @@ impl Stack {
         let root = &self.places.root;
         let moves = self.moves();
         let envoy = std::fs::read_to_string(root.join("envoy/envoy.yaml"))?;
-        let mut envoy = edit(&ports::substitute(&envoy, &moves), &self.options.envoy_edits)?;
+        let mut envoy = edit(&ports::substitute(&envoy, &moves), &self.options)?;
         let shipped_wasm = "target/wasm32-wasip1/wasm/";
         let wasm_dir = self.places.wasm.parent().context("the wasm's folder")?;
         envoy = envoy.replace(shipped_wasm, &format!("{}/", wasm_dir.display()));
@@ -167,10 +178,11 @@ impl Stack {
         let file = self.options.control_plane_file.clone();
         let file = file.unwrap_or_else(|| root.join("envoy/prefix-picker.yaml"));
         let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
-        let text = edit(&ports::substitute(&text, &moves), &self.options.control_plane_edits)?;
-        let data_dir = format!("data_dir: {}", self.dir.join("data").display());
-        let text: Vec<_> =
-            text.lines().map(|l| if l.starts_with("data_dir:") { data_dir.as_str() } else { l }).collect();
+        let text = ports::substitute(&text, &moves);
+        let mut lines = self.options.control_plane_lines.clone();
+        lines.push(format!("data_dir: {}", self.dir.join("data").display()));
+        let replaced = |line: &&str| lines.iter().any(|l| l.split(':').next() == line.split(':').next());
+        let text: Vec<_> = text.lines().filter(|l| !replaced(l)).chain(lines.iter().map(String::as_str)).collect();
         std::fs::write(self.dir.join("prefix-picker.yaml"), text.join("\n"))?;
         Ok(())
     }
@@ -309,6 +321,48 @@ impl Stack {
         Ok(serde_json::from_str(&text)?)
     }
 
+    /// Whether every event that the engines have published so far has reached the filter.
+    ///
+    /// # Errors
+    /// Some part does not answer.
+    pub async fn settled(&self) -> Result<bool> {
+        let before = self.control_plane_seqs().await?;
+        for (i, &applied) in before.iter().enumerate() {
+            let Ok(state) = self.engine_state(i).await else { continue };
+            if state["last_seq"].as_u64().is_some_and(|last| last != applied) {
+                return Ok(false);
+            }
+        }
+        // What is applied is published a little later; engines that tell no number, later still.
+        let simulated = self.options.external_engines.is_empty();
+        tokio::time::sleep(Duration::from_millis(if simulated { 8 } else { 60 })).await;
+        let text = self.control_plane_metrics().await?;
+        let table = metric(&text, "prefix_picker_table_seq").context("no table_seq")?;
+        Ok(before == self.control_plane_seqs().await? && table == self.filter_metric("table_seq").await?)
+    }
+
+    /// For each engine, the number of the last batch that the control plane has applied.
+    async fn control_plane_seqs(&self) -> Result<Vec<u64>> {
+        let text = self.control_plane_metrics().await?;
+        let all = (0..self.ports.engines.len()).map(|i| {
+            let name = format!("replica=\"engine-{}\"", i + 1);
+            let line = text.lines().find(|l| l.starts_with("prefix_picker_replica_last_seq{") && l.contains(&name));
+            line.and_then(|l| l.rsplit(' ').next()).map_or(0, |v| v.parse().unwrap_or(0))
+        });
+        Ok(all.collect())
+    }
+
+    /// Waits for [`Stack::settled`].
+    ///
+    /// # Errors
+    /// Not within 15 s.
+    pub async fn settle(&self) -> Result<()> {
+        wait("the filter to have all events", Duration::from_secs(15), async || {
+            self.settled().await.unwrap_or(false)
+        })
+        .await
+    }
+
     /// The control plane's metrics.
     ///
     /// # Errors
@@ -318,11 +372,23 @@ impl Stack {
     }
 }
 
-fn edit(text: &str, edits: &[(String, String)]) -> Result<String> {
+/// The value of a metric without labels.
+fn metric(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find(|l| l.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')))?;
+    line.rsplit(' ').next()?.parse().ok()
+}
+
+fn edit(text: &str, options: &Options) -> Result<String> {
     let mut text = text.to_owned();
-    for (from, to) in edits {
+    for Cut { from, until } in &options.envoy_cuts {
+        let start = text.find(from).with_context(|| format!("Envoy's file has no {from:?} any more"))?;
+        let length = text.get(start..).and_then(|t| t.find(until));
+        let length = length.with_context(|| format!("Envoy's file has no {until:?} after {from:?} any more"))?;
+        text.replace_range(start..start + length, "");
+    }
+    for (from, to) in &options.envoy_edits {
         if !text.contains(from) {
-            bail!("the shipped file has no {from:?} any more");
+            bail!("Envoy's file has no {from:?} any more");
         }
         text = text.replace(from, to);
     }

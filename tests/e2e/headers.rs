@@ -1,0 +1,57 @@
+//! Who may choose the endpoint.
+
+use anyhow::{Result, ensure};
+use prefix_picker_tests::client::Client;
+use prefix_picker_tests::stack::{Options, Places, Stack};
+
+use crate::faults::{chat, words};
+
+const HEADER: &str = "x-gateway-destination-endpoint";
+
+/// A client's own destination header changes nothing: not for a matched prompt, not for an unmatched
+/// one, not for requests that the filter leaves alone.
+pub(crate) async fn forged(places: &Places) -> Result<()> {
+    let mut stack = Stack::start("forged", places, Options::default()).await?;
+    let client = stack.client()?;
+    let body = chat(&words(7, 300), "Hello.");
+    let first = client.post("/v1/chat/completions", &body, "forged-first", &[]).await?;
+    ensure!(first.status == 200, "{}: {}", first.status, first.body);
+    let home = stack.log.wait("forged-first").await?.upstream.unwrap_or_default();
+    stack.settle().await?;
+
+    let others: Vec<String> = (0..3).map(|i| stack.endpoint(i)).filter(|e| *e != home).collect();
+    let mut moved = 0;
+    for i in 0..20 {
+        let id = format!("forged-{i}");
+        let forged = others.get(i % others.len()).map_or("", String::as_str);
+        client.post("/v1/chat/completions", &body, &id, &[(HEADER, forged)]).await?;
+        let entry = stack.log.wait(&id).await?;
+        ensure!(entry.predicted_tokens > Some(256), "{id}: predicted {:?}", entry.predicted_tokens);
+        moved += usize::from(entry.upstream.as_deref() != Some(home.as_str()));
+    }
+    ensure!(moved == 0, "{moved} of 20 matched requests went where the client said");
+
+    // Paths that the filter does not look at, and prompts that it has never seen: spread, not obeyed.
+    for (what, count) in [("models", 30), ("unmatched", 30)] {
+        let obeyed = obeyed(&mut stack, &client, what, count, &others).await?;
+        println!("  {what}: {obeyed} of {count} happened to go where the client said");
+        ensure!(obeyed < count, "{what}: the client's header was obeyed");
+    }
+    Ok(())
+}
+
+async fn obeyed(stack: &mut Stack, client: &Client, what: &str, count: usize, others: &[String]) -> Result<usize> {
+    let forged = others.first().map_or("", String::as_str);
+    let mut obeyed = 0;
+    for i in 0..count {
+        let id = format!("forged-{what}-{i}");
+        if what == "models" {
+            client.get_with("/v1/models", &[("x-request-id", &id), (HEADER, forged)]).await?;
+        } else {
+            let body = chat(&words(1000 + i as u64, 40), "Hi.");
+            client.post("/v1/chat/completions", &body, &id, &[(HEADER, forged)]).await?;
+        }
+        obeyed += usize::from(stack.log.wait(&id).await?.upstream.as_deref() == Some(forged));
+    }
+    Ok(obeyed)
+}

@@ -1,0 +1,95 @@
+//! The end-to-end suite: real Envoy, the real control plane, simulated engines.
+//!
+//! `make e2e` runs all cases, `make e2e CASE=name` some, `CASE=list` names them; `--short` is the
+//! reduced run of `make test`. Ends with `N passed, N failed`.
+
+mod accuracy;
+mod faults;
+mod headers;
+mod odd;
+mod propagation;
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use anyhow::Result;
+use prefix_picker_tests::stack::Places;
+
+/// All cases, in the order of a whole run.
+const CASES: [(&str, &str); 9] = [
+    ("accuracy", "what the filter predicts is what the engine had cached"),
+    ("propagation", "time from an engine's publish to a filter using it"),
+    ("forged", "a client's own destination header never chooses the endpoint"),
+    ("odd", "large, chunked, broken, empty and foreign requests fare as without the filter"),
+    ("control_plane_killed", "kill -9 under load: no request fails, picks go on, then converge"),
+    ("snapshot", "a prefix older than the engine's replay ring is credited again after a restart"),
+    ("envoy_restarted", "a new Envoy has the table within 2 s"),
+    ("engine_restarted", "nothing of an engine's former life is matched again"),
+    ("engine_down", "an engine that dies costs no request"),
+];
+
+async fn case(name: &str, places: &Places, short: bool) -> Result<()> {
+    match name {
+        "accuracy" => accuracy::simulated(places, if short { 300 } else { 2_400 }).await,
+        "vllm" => accuracy::vllm(places).await,
+        "propagation" => propagation::propagation(places, if short { 40 } else { 300 }).await,
+        "forged" => headers::forged(places).await,
+        "odd" => odd::odd(places, short).await,
+        "control_plane_killed" => faults::control_plane_killed(places, short).await,
+        "snapshot" => faults::snapshot(places).await,
+        "envoy_restarted" => faults::envoy_restarted(places).await,
+        "engine_restarted" => faults::engine_restarted(places).await,
+        "engine_down" => faults::engine_down(places).await,
+        _ => anyhow::bail!("no such case; --list names them"),
+    }
+}
+
+#[tokio::main]
+async fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    if args.iter().any(|a| a == "list" || a == "--list") {
+        for (name, what) in CASES {
+            println!("{name:<22}{what}");
+        }
+        return ExitCode::SUCCESS;
+    }
+    let short = args.iter().any(|a| a == "--short");
+    let mut names: Vec<&str> = args.iter().map(String::as_str).filter(|a| !a.starts_with("--")).collect();
+    if names.is_empty() {
+        names = CASES.iter().map(|c| c.0).collect();
+    }
+    let places = match Places::find() {
+        Ok(places) => places,
+        Err(error) => {
+            eprintln!("{error:#}");
+            return ExitCode::from(2);
+        }
+    };
+    // Processes end with their handles, so an interrupt must not end us before they drop.
+    tokio::select! {
+        failed = run(&names, &places, short) => if failed == 0 { ExitCode::SUCCESS } else { ExitCode::FAILURE },
+        _ = tokio::signal::ctrl_c() => ExitCode::from(130),
+    }
+}
+
+async fn run(names: &[&str], places: &Places, short: bool) -> usize {
+    let mut failed = Vec::new();
+    for name in names {
+        println!("case {name}");
+        let start = Instant::now();
+        let result = case(name, places, short).await;
+        let took = start.elapsed().as_secs_f64();
+        match result {
+            Ok(()) => println!("case {name} ... ok ({took:.1} s)"),
+            Err(error) => {
+                println!("case {name} ... FAILED ({took:.1} s): {error:#}");
+                failed.push(*name);
+            }
+        }
+    }
+    if !failed.is_empty() {
+        println!("failed: {}", failed.join(" "));
+    }
+    println!("{} passed, {} failed", names.len() - failed.len(), failed.len());
+    failed.len()
+}
