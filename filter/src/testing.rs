@@ -132,10 +132,11 @@ impl Host for FakeHost {
     fn set_shared(&self, key: &str, value: &[u8], expected: u32) -> Result<(), CasMismatch> {
         let mut shared = self.shared.borrow_mut();
         // As Envoy: a key that was never set takes any version.
-        if let Some((_, cas)) = shared.get(key) {
-            if expected != 0 && expected != *cas {
-                return Err(CasMismatch);
-            }
+        if let Some((_, cas)) = shared.get(key)
+            && expected != 0
+            && expected != *cas
+        {
+            return Err(CasMismatch);
         }
         self.cas.set(self.cas.get() + 1);
         shared.insert(key.to_owned(), (value.to_vec(), self.cas.get()));

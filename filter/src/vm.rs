@@ -41,7 +41,7 @@ impl Vm {
     #[must_use]
     pub fn new(host: &impl Host) -> Self {
         let mut random = Random(host.random_seed());
-        let id = random.next();
+        let id = random.draw();
         Self {
             random,
             heads: HeadCache::default(),
@@ -63,7 +63,7 @@ pub struct Random(u64);
 
 impl Random {
     /// The next 64 bits.
-    pub fn next(&mut self) -> u64 {
+    pub fn draw(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut x = self.0;
         x = (x ^ (x >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

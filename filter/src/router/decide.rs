@@ -300,7 +300,7 @@ fn choose(
         })
         .collect();
     let block_size = view.pool(pool).map_or(0, |p| p.block_size);
-    let random = vm.random.next();
+    let random = vm.random.draw();
     let decision = pick(&PickInput {
         prompt_tokens,
         block_size,

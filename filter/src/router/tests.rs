@@ -1,143 +1,14 @@
+mod bench;
+mod served;
+
+use prefix_picker_core::prompt::Profile;
 use prefix_picker_core::sync::ReplicaState;
 
 use super::*;
-use crate::config;
-use crate::pools::{self, Slot, Table};
+use crate::pools::{self, Slot};
 use crate::profiles;
-use crate::testing::FakeHost;
-use crate::testing::fleet::{CLUSTER, Fleet, MODEL, TOKENS_PER_BLOCK};
-use prefix_picker_core::table::TableShape;
-
-struct Bench {
-    host: FakeHost,
-    vm: Vm,
-    config: Config,
-}
-
-fn bench() -> Bench {
-    let host = FakeHost::default();
-    let config = config::parse(br#"{"control_plane": {"cluster": "cp", "token": "t"}}"#).unwrap();
-    let vm = Vm::new(&host);
-    let mut b = Bench { host, vm, config };
-    b.property("xds.cluster_name", CLUSTER.as_bytes());
-    b.property("request.protocol", b"HTTP/1.1");
-    b.headers(
-        "POST",
-        "/v1/chat/completions",
-        Some("application/json"),
-        None,
-    );
-    b
-}
-
-impl Bench {
-    fn property(&mut self, name: &str, value: &[u8]) {
-        self.host
-            .properties
-            .borrow_mut()
-            .insert(name.to_owned(), value.to_vec());
-    }
-
-    fn headers(&mut self, method: &str, path: &str, kind: Option<&str>, length: Option<usize>) {
-        let mut h = self.host.request_headers.borrow_mut();
-        h.clear();
-        h.insert(":method".to_owned(), method.to_owned());
-        h.insert(":path".to_owned(), path.to_owned());
-        if let Some(kind) = kind {
-            h.insert("content-type".to_owned(), kind.to_owned());
-        }
-        if let Some(length) = length {
-            h.insert("content-length".to_owned(), length.to_string());
-        }
-    }
-
-    fn header(&self, name: &str, value: &str) {
-        self.host
-            .request_headers
-            .borrow_mut()
-            .insert(name.to_owned(), value.to_owned());
-    }
-
-    /// The fleet's table and profile are in shared data.
-    fn publish(&mut self, fleet: &Fleet) {
-        let shape = TableShape {
-            epoch: fleet.store.epoch(),
-            generation: fleet.store.generation(),
-            page_count: fleet.store.page_count(),
-        };
-        let table = Table {
-            slot: Slot::A,
-            shape,
-        };
-        for index in 0..shape.page_count {
-            self.host
-                .set_shared(&Slot::A.page_key(index), &fleet.store.page(index), 0)
-                .unwrap();
-        }
-        self.profile(fleet);
-        let head = fleet.head.encode().unwrap();
-        self.host
-            .set_shared(pools::KEY, &pools::encode(Some(&table), &head), 0)
-            .unwrap();
-    }
-
-    fn profile(&self, fleet: &Fleet) {
-        let json = serde_json::to_vec(&fleet.profile).unwrap();
-        let value = profiles::encode(fleet.profile.hash(), &json);
-        self.host
-            .set_shared(&profiles::key("p"), &value, 0)
-            .unwrap();
-    }
-
-    fn dest(&self) -> Option<String> {
-        self.host
-            .request_headers
-            .borrow()
-            .get(DESTINATION_HEADER)
-            .cloned()
-    }
-
-    fn state(&self, name: &str) -> Option<String> {
-        self.host.filter_state.borrow().get(name).cloned()
-    }
-
-    /// A whole request body, in one piece.
-    fn send(&mut self, body: &str) -> Request {
-        let mut r = Request::default();
-        let flow = r.on_request_headers(&mut self.vm, &self.host, &self.config, false);
-        if flow == Flow::Pause {
-            *self.host.body.borrow_mut() = body.as_bytes().to_vec();
-            let flow = r.on_request_body(&mut self.vm, &self.host, &self.config, body.len(), true);
-            assert_eq!(flow, Flow::Continue);
-        }
-        r
-    }
-
-    fn chat(&mut self, content: &str) -> Request {
-        let body = serde_json::json!({
-            "model": MODEL,
-            "messages": [{"role": "user", "content": content}],
-        });
-        self.headers(
-            "POST",
-            "/v1/chat/completions",
-            Some("application/json"),
-            Some(1_000),
-        );
-        self.send(&body.to_string())
-    }
-
-    fn load(&mut self, fleet: &Fleet, replica: u16) -> crate::load::Work {
-        let endpoint = &fleet.head.replicas[usize::from(replica)].endpoint;
-        self.vm
-            .loads
-            .on(prefix_picker_core::ids::ReplicaIndex(replica), endpoint)
-    }
-}
-
-fn text(n: u32) -> String {
-    format!("Part {n} of a text that is long enough to fill some blocks. ").repeat(40)
-}
+use crate::testing::fleet::{Fleet, MODEL, TOKENS_PER_BLOCK};
+use bench::{Bench, bench, text};
 
 /// The reason a request is counted with, and whether it was held.
 fn check(b: &mut Bench, end_of_stream: bool, reason: &str, held: bool) {
@@ -162,7 +33,7 @@ fn check(b: &mut Bench, end_of_stream: bool, reason: &str, held: bool) {
 fn only_what_can_hold_a_prompt_is_held() {
     let json = Some("application/json");
     let chat = "/v1/chat/completions";
-    let cases: [(&str, &str, Option<&str>, Option<usize>, bool, &str, bool); 9] = [
+    let cases = [
         ("POST", chat, json, Some(10), false, "", true),
         ("POST", "/v1/completions?x=1", json, None, false, "", true),
         ("GET", chat, json, None, true, "method", false),
@@ -298,7 +169,7 @@ fn whatever_is_missing_is_a_reason_and_load_decides_where_it_can() {
             b.host.set_shared(&profiles::key("p"), &[], 0).unwrap();
         }),
         ("profile_broken", &good, true, |b, f| {
-            f.set_profile(prefix_picker_core::prompt::Profile {
+            f.set_profile(Profile {
                 chat_template: Some("{% if %}".to_owned()),
                 ..f.profile.clone()
             });
@@ -467,109 +338,6 @@ fn an_empty_body_is_no_body() {
     let mut b = bench();
     b.send("");
     assert_eq!(b.host.requests("no_body"), 1);
-}
-
-#[test]
-fn load_is_given_back_in_parts_and_once() {
-    let mut b = bench();
-    let mut fleet = Fleet::new(1, 8, 1);
-    fleet.head.pools[0].block_size = 1;
-    b.publish(&fleet);
-    // A stream: the prefill ends at the first byte of the body.
-    let mut r = b.chat(&text(1));
-    let all = b.load(&fleet, 0);
-    assert_eq!(all.requests, 1);
-    assert!(all.tokens > 500);
-    let set = |name: &str, value: &str| {
-        b.host
-            .response_headers
-            .borrow_mut()
-            .insert(name.to_owned(), value.to_owned());
-    };
-    set("content-type", "text/event-stream; charset=utf-8");
-    r.on_response_headers(&mut b.vm, &b.host, false);
-    r.on_response_body(&mut b.vm, &b.host, 0);
-    assert_eq!(b.load(&fleet, 0), all);
-    r.on_response_body(&mut b.vm, &b.host, 10);
-    r.on_response_body(&mut b.vm, &b.host, 10);
-    assert_eq!(
-        (b.load(&fleet, 0).requests, b.load(&fleet, 0).tokens),
-        (1, 0)
-    );
-    r.on_end(&mut b.vm, &b.host);
-    r.on_end(&mut b.vm, &b.host);
-    assert_eq!(b.load(&fleet, 0), crate::load::Work::default());
-    // Not a stream: headers come with the answer.
-    let mut r = b.chat(&text(2));
-    b.host
-        .response_headers
-        .borrow_mut()
-        .insert("content-type".into(), "application/json".into());
-    r.on_response_headers(&mut b.vm, &b.host, false);
-    assert_eq!(
-        (b.load(&fleet, 0).requests, b.load(&fleet, 0).tokens),
-        (1, 0)
-    );
-    // The client leaves in the middle of it.
-    r.on_end(&mut b.vm, &b.host);
-    assert_eq!(b.load(&fleet, 0), crate::load::Work::default());
-}
-
-#[test]
-fn a_busy_replica_is_left_for_an_idle_one() {
-    let mut b = bench();
-    let fleet = Fleet::new(1, 8, 3);
-    b.publish(&fleet);
-    let mut held: Vec<Request> = (0..30).map(|_| b.chat("x")).collect();
-    for replica in 0..3 {
-        assert_eq!(b.load(&fleet, replica).requests, 10);
-    }
-    for r in &mut held {
-        r.on_end(&mut b.vm, &b.host);
-    }
-}
-
-#[test]
-fn load_follows_whoever_serves() {
-    let mut b = bench();
-    let mut fleet = Fleet::new(1, 8, 3);
-    fleet.holds_text(0, &format!("user: {}", text(1)), None);
-    b.publish(&fleet);
-    let first = |b: &mut Bench| b.chat(&text(1));
-    // As named.
-    let mut r = first(&mut b);
-    b.property("upstream.address", b"10.0.0.1:8000");
-    b.property("upstream.request_attempt_count", &1u64.to_le_bytes());
-    r.on_response_headers(&mut b.vm, &b.host, true);
-    assert_eq!(b.host.metric("missed_override_total"), 0);
-    r.on_end(&mut b.vm, &b.host);
-    // The first failed, the second one named took over: a retry, not a miss.
-    let mut r = first(&mut b);
-    let second = b.dest().unwrap().split(',').nth(1).unwrap().to_owned();
-    b.property("upstream.address", second.as_bytes());
-    b.property("upstream.request_attempt_count", &2u64.to_le_bytes());
-    r.on_response_headers(&mut b.vm, &b.host, false);
-    assert_eq!(b.host.metric("missed_override_total"), 0);
-    assert_eq!(b.host.metric("retried_total"), 1);
-    assert_eq!(b.load(&fleet, 0).requests, 0);
-    let at = fleet
-        .head
-        .replicas
-        .iter()
-        .position(|r| r.endpoint == second)
-        .unwrap();
-    assert_eq!(b.load(&fleet, u16::try_from(at).unwrap()).requests, 1);
-    r.on_end(&mut b.vm, &b.host);
-    // Somebody else at once: Envoy did not obey.
-    let mut r = first(&mut b);
-    b.property("upstream.address", b"10.0.0.99:8000");
-    b.property("upstream.request_attempt_count", &1u64.to_le_bytes());
-    r.on_response_headers(&mut b.vm, &b.host, false);
-    assert_eq!(b.host.metric("missed_override_total"), 1);
-    r.on_end(&mut b.vm, &b.host);
-    for replica in 0..3 {
-        assert_eq!(b.load(&fleet, replica), crate::load::Work::default());
-    }
 }
 
 #[test]

@@ -277,7 +277,7 @@ fn failed(vm: &mut Vm, host: &impl Host, config: &Config, result: PollResult) {
     vm.metrics.poll(host, result);
     let longest = (BACKOFF_US << vm.poller.failures.min(10)).min(BACKOFF_MAX_US);
     vm.poller.failures = vm.poller.failures.saturating_add(1);
-    let wait_us = longest / 2 + vm.random.next() % (longest / 2);
+    let wait_us = longest / 2 + vm.random.draw() % (longest / 2);
     vm.poller.step = Step::Idle {
         from_us: now_us.saturating_add(wait_us),
     };
@@ -337,7 +337,7 @@ fn gateway(host: &impl Host, random: &mut Random) -> String {
     {
         return name;
     }
-    let name = format!("envoy-{:016x}", random.next());
+    let name = format!("envoy-{:016x}", random.draw());
     let _ = host.set_shared(GATEWAY_KEY, name.as_bytes(), 0);
     name
 }
