@@ -56,7 +56,8 @@ lint: ## formatting, clippy with warnings denied (native and wasm), cargo-deny
 	@tools/deny.sh $(CARGO_DENY)
 
 bench: build ## the filter's work, added latency and requests/s in real Envoy, and the index's rate
-	@tests/bench/run.sh
+	cargo build --profile wasm --target wasm32-wasip1 -p buffer-filter
+	ENVOY=$$(tools/envoy.sh) target/release/bench
 
 clean: stop ## removes what was built (not .tools/, which is slow to fetch)
 	cargo clean

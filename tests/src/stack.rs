@@ -77,6 +77,8 @@ pub struct Options {
     pub envoy_cuts: Vec<Cut>,
     /// Edits of Envoy's file, `(from, to)`; each must be found.
     pub envoy_edits: Vec<(String, String)>,
+    /// Edits of the control plane's file, `(from, to)`; each must be found.
+    pub control_plane_edits: Vec<(String, String)>,
     /// Top-level lines of the control plane's file, in place of what it says under the same name.
     pub control_plane_lines: Vec<String>,
     /// Another control-plane file than `envoy/prefix-picker.yaml`.
@@ -159,8 +161,8 @@ impl Stack {
         let p = &self.ports;
         let mut to = vec![p.envoy, p.admin, p.control_plane];
         to.extend(p.engines.iter().map(|e| e.0));
-        // Fewer engines than shipped: the files used with them name fewer too.
-        to.resize(6, p.engines.first().map_or(1, |e| e.0));
+        // Fewer engines than shipped: nothing names the others, see `write_files`.
+        to.resize(6, 1);
         to.extend(p.engines.iter().flat_map(|e| [e.1, e.2]));
         SHIPPED.iter().copied().zip(to).collect()
     }
@@ -169,6 +171,9 @@ impl Stack {
         let root = &self.places.root;
         let moves = self.moves();
         let envoy = std::fs::read_to_string(root.join("envoy/envoy.yaml"))?;
+        let surplus = SHIPPED.get(3 + self.ports.engines.len()..6).unwrap_or_default();
+        let stays = |line: &&str| !surplus.iter().any(|port| line.contains(&format!("port_value: {port}")));
+        let envoy = envoy.lines().filter(stays).collect::<Vec<_>>().join("\n");
         let mut envoy = edit(&ports::substitute(&envoy, &moves), &self.options)?;
         let shipped_wasm = "target/wasm32-wasip1/wasm/";
         let wasm_dir = self.places.wasm.parent().context("the wasm's folder")?;
@@ -178,7 +183,7 @@ impl Stack {
         let file = self.options.control_plane_file.clone();
         let file = file.unwrap_or_else(|| root.join("envoy/prefix-picker.yaml"));
         let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
-        let text = ports::substitute(&text, &moves);
+        let text = replace(&ports::substitute(&text, &moves), &self.options.control_plane_edits)?;
         let mut lines = self.options.control_plane_lines.clone();
         lines.push(format!("data_dir: {}", self.dir.join("data").display()));
         let replaced = |line: &&str| lines.iter().any(|l| l.split(':').next() == line.split(':').next());
@@ -386,9 +391,14 @@ fn edit(text: &str, options: &Options) -> Result<String> {
         let length = length.with_context(|| format!("Envoy's file has no {until:?} after {from:?} any more"))?;
         text.replace_range(start..start + length, "");
     }
-    for (from, to) in &options.envoy_edits {
+    replace(&text, &options.envoy_edits)
+}
+
+fn replace(text: &str, edits: &[(String, String)]) -> Result<String> {
+    let mut text = text.to_owned();
+    for (from, to) in edits {
         if !text.contains(from) {
-            bail!("Envoy's file has no {from:?} any more");
+            bail!("the shipped file has no {from:?} any more");
         }
         text = text.replace(from, to);
     }
