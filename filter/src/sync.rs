@@ -72,6 +72,7 @@ pub fn tick(vm: &mut Vm, host: &impl Host, config: &Config, root: u32) {
         vm.poller.stand_down();
     } else {
         if !held_before {
+            log::info!("this VM polls the control plane now");
             vm.poller.take_over(host);
         }
         poller::step(vm, host, config, root);

@@ -236,13 +236,25 @@ fn store_profile(host: &impl Host, profile: &ProfileRecord, head: Option<&[u8]>)
     }
 }
 
-/// A head fits the table in use, or waits for its own.
+/// A head fits the table in use, or waits for its own. Never an older one over a newer.
 fn take_head(host: &impl Host, state: &State, epoch: Epoch, head: &[u8]) {
     let used = state.table.map(|t| t.table());
-    if used.is_none_or(|t| t.shape.epoch == epoch) {
-        let _ = host.set_shared(pools::KEY, &pools::encode(used.as_ref(), head), 0);
-    } else {
+    if used.is_some_and(|t| t.shape.epoch != epoch) {
         let _ = host.set_shared(NEXT_HEAD_KEY, head, 0);
+        return;
+    }
+    let installed = host.shared(pools::KEY);
+    let version = |head: &[u8]| Head::version_of(head).ok();
+    let there = pools::decode(&installed.bytes)
+        .ok()
+        .and_then(|(_, head)| version(head));
+    let newer = match (there, version(head)) {
+        (Some((of, there)), Some((_, new))) => of != epoch || there < new,
+        _ => true,
+    };
+    if newer {
+        let envelope = pools::encode(used.as_ref(), head);
+        let _ = host.set_shared(pools::KEY, &envelope, installed.cas);
     }
 }
 

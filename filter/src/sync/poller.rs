@@ -3,7 +3,7 @@
 use prefix_picker_core::sync::{ANSWER_BYTES_MAX, Answer, Head, MAJOR, Poll};
 
 use super::apply::{Apply, NEXT_HEAD_KEY, SLICE_US};
-use super::state::State;
+use super::state::{self, State};
 use super::{BUSY_TICK_MS, HEARD_KEY, TICK_MS, TOKEN_ID_POOLS_KEY};
 use crate::config::Config;
 use crate::host::Host;
@@ -76,10 +76,9 @@ impl Poller {
         }
     }
 
-    /// The lease was won: continue where the last holder was.
+    /// Takes the state as the last holder left it.
     pub fn take_over(&mut self, host: &impl Host) {
         (self.state, self.cas) = State::read(host);
-        log::info!("this VM polls the control plane now");
     }
 
     /// A root context is gone, and with it the callback of a poll it sent.
@@ -95,6 +94,14 @@ impl Poller {
             Ok(cas) => self.cas = cas,
             Err(_) => (self.state, self.cas) = State::read(host),
         }
+    }
+
+    /// Is the state still what this VM knows, and the head in use its head? Not so if the lease moved
+    /// while this VM was held up between a look at the lease and now.
+    fn is_current(&self, host: &impl Host) -> bool {
+        let head = host.shared(pools::KEY).bytes;
+        let used = pools::decode(&head).ok().and_then(|(table, _)| table);
+        host.shared(state::KEY).cas == self.cas && used == self.state.table.map(|t| t.table())
     }
 
     /// Overwrites pages that no table uses any more.
@@ -228,6 +235,11 @@ fn go_on(vm: &mut Vm, host: &impl Host, config: &Config, root: u32, start_us: u6
     }
     let step = std::mem::replace(&mut vm.poller.step, Step::Idle { from_us: 0 });
     let Step::Applying(apply) = step else { return };
+    if !vm.poller.is_current(host) {
+        log::warn!("another VM polls too; continuing where it is");
+        vm.poller.take_over(host);
+        return;
+    }
     let news = apply.is_news();
     let whole = apply.finish(host, &vm.metrics, &mut vm.poller.state);
     vm.poller.save(host);

@@ -391,3 +391,36 @@ fn a_control_plane_that_does_not_wait_is_not_asked_in_a_tight_loop() {
     gateway.tick(&mut vm);
     assert!(gateway.pending().is_some());
 }
+
+/// The VM is held up for seconds between its look at the lease and the end of an answer.
+#[test]
+fn a_poller_that_slept_through_a_change_of_lease_writes_no_old_head() {
+    let host = FakeHost::default();
+    let mut gateway = Gateway::new(&host);
+    let (mut a, mut b) = (Vm::new(&host), Vm::new(&host));
+    let mut old = Fleet::new(1, 4, 3);
+    fill(&mut old, 0, 40);
+    gateway.settle(&mut a, &old);
+    let (token, asked) = gateway.pending().unwrap();
+    let lease_of_a = host.shared(crate::lease::KEY).bytes;
+    // Meanwhile b has loaded the table of another control plane.
+    gateway.answered += 1;
+    gateway.tick(&mut b);
+    host.advance_ms(3_000);
+    let new = Fleet::new(2, 4, 2);
+    gateway.settle(&mut b, &new);
+    assert!(b.lease.is_held());
+    // a goes on as if it still had the lease.
+    host.set_shared(crate::lease::KEY, &lease_of_a, 0).unwrap();
+    fill(&mut old, 40, 60);
+    old.head.version += 1;
+    let body = old.answer(&asked);
+    let len = body.len();
+    *host.answer.borrow_mut() = CallAnswer {
+        status: Some(200),
+        body,
+    };
+    poller::answered(&mut a, &host, &gateway.config, (1, token), (1, len));
+    assert_eq!(host.metric("sync_polls_total_result=_=lease_lost_=_"), 0);
+    assert_table(&host, &mut b, &new);
+}
