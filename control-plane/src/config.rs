@@ -1,0 +1,238 @@
+//! The control plane's one configuration file, in YAML.
+//!
+//! Unknown fields are refused. All errors are reported at once, each with the field's path, the
+//! value, what was expected and, for a misspelt name, the nearest known one. Relative paths are
+//! relative to the working directory. Times, sizes and counts have their unit in the name.
+//!
+//! Absent here: opening what the file names (model folders, token files, sockets).
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Map, Value};
+
+mod fields;
+mod read;
+
+pub(crate) use read::is_token;
+
+/// Most replicas in all pools together.
+pub const REPLICAS_MAX: usize = 4096;
+/// Most bearer tokens, inline and by file together.
+pub const TOKENS_MAX: usize = 8;
+
+/// Everything the file says, defaults filled in.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// `listen`: where gateways and operators connect. Default `127.0.0.1:9400`.
+    pub listen: SocketAddr,
+    /// `tokens`: bearer tokens, each of which lets a gateway poll. Default none; one is needed, here
+    /// or in `token_files`. Two at once make a rotation without a gap.
+    pub tokens: Vec<String>,
+    /// `token_files`: files with one token each, read again every few seconds. Default none.
+    pub token_files: Vec<PathBuf>,
+    /// `fleet_secret` or `fleet_secret_file`: keys the block hashes; the same in all control planes
+    /// of a fleet. Default: made once and kept in `data_dir`.
+    pub fleet_secret: FleetSecret,
+    /// `data_dir`: where snapshots and a generated fleet secret are kept. Required.
+    pub data_dir: PathBuf,
+    /// `snapshot_interval_ms`: time between snapshots of the index, 0 for only at stop.
+    /// Default 10,000.
+    pub snapshot_interval_ms: u64,
+    /// `scrape_interval_ms`: time between scrapes of an engine's metrics. Default 200.
+    pub scrape_interval_ms: u64,
+    /// `scrape_timeout_ms`: how long a scrape may take. Default 1,000.
+    pub scrape_timeout_ms: u64,
+    /// `down_after_misses`: failed scrapes in a row after which a replica is down. Default 3.
+    pub down_after_misses: u32,
+    /// `publish_interval_ms`: how long changes are gathered before gateways are told. Default 3.
+    pub publish_interval_ms: u64,
+    /// `startup_grace_ms`: how long a start waits for all replicas before gateways get a table that
+    /// lacks some. Default 5,000.
+    pub startup_grace_ms: u64,
+    /// `page_bytes`: mean size of a table page above which the table is laid out anew with twice the
+    /// pages. Default 4,096.
+    pub page_bytes: usize,
+    /// `log_level`: `error`, `warn`, `info`, `debug`, `trace`, or a filter as of tracing's
+    /// `EnvFilter`. Default `info`; the environment variable `RUST_LOG` overrides it.
+    pub log_level: String,
+    /// `log_format`: `text` or `json`. Default `text`.
+    pub log_format: LogFormat,
+    /// `pools`: at least one.
+    pub pools: Vec<PoolConfig>,
+}
+
+/// Where the fleet secret comes from.
+#[derive(Clone, PartialEq, Eq)]
+pub enum FleetSecret {
+    /// Written in the configuration.
+    Inline(String),
+    /// In a file.
+    File(PathBuf),
+    /// Made at the first start and kept in `data_dir`.
+    Generated,
+}
+
+impl fmt::Debug for FleetSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Inline(_) => f.write_str("Inline(..)"),
+            Self::File(path) => f.debug_tuple("File").field(path).finish(),
+            Self::Generated => f.write_str("Generated"),
+        }
+    }
+}
+
+/// How log lines look.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LogFormat {
+    /// For people.
+    Text,
+    /// One JSON object a line.
+    Json,
+}
+
+/// The replicas of one base model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct PoolConfig {
+    /// `name`: names the pool in metrics and logs, and is part of its hashes. Required.
+    pub name: String,
+    /// `model_dir`: the model's folder: tokenizer and chat template. Required.
+    pub model_dir: PathBuf,
+    /// `models`: model names in requests that mean this pool. At least one.
+    pub models: Vec<String>,
+    /// `clusters`: Envoy clusters that route to this pool. At least one.
+    pub clusters: Vec<String>,
+    /// `token_ids`: whether prompts given as token ids are indexed: `on`, `off`, or `auto`: from the
+    /// moment a gateway reports one. Default `auto`.
+    pub token_ids: TokenIds,
+    /// `full_reports`: requests with `kv_cache_report_mode: full` reach the engines, so that a store
+    /// of blocks already there is a report, not a second copy. Default `false`.
+    pub full_reports: bool,
+    /// `memory_budget_bytes`: the index forgets what is least worth above it. Default 1 GiB.
+    pub memory_budget_bytes: usize,
+    /// `utc_offset`: the engines' time zone, for templates that print the date. `+HH:MM` or `-HH:MM`,
+    /// default `+00:00`.
+    pub utc_offset_minutes: i32,
+    /// `default_chat_template_kwargs`: as the engines' flag `--default-chat-template-kwargs`.
+    /// Default none.
+    pub default_chat_template_kwargs: Map<String, Value>,
+    /// `exclude_tools_when_tool_choice_none`: as the engines' flag of that name. Default `false`.
+    pub exclude_tools_when_tool_choice_none: bool,
+    /// `content_format`: as the engines' flag `--chat-template-content-format`: `auto`, `string` or
+    /// `openai`. Default `auto`.
+    pub content_format: ContentFormat,
+    /// `replicas`: at least one.
+    pub replicas: Vec<ReplicaConfig>,
+}
+
+/// Whether token-id prompts are indexed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenIds {
+    /// Once a gateway reports such a prompt.
+    Auto,
+    /// Always.
+    On,
+    /// Never.
+    Off,
+}
+
+/// How the engines give message content to the template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum ContentFormat {
+    /// As the template looks.
+    Auto,
+    /// As one string.
+    String,
+    /// As a list of parts.
+    Openai,
+}
+
+/// One engine.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ReplicaConfig {
+    /// `name`: names the replica in metrics, logs and snapshots. Default: the endpoint.
+    pub name: String,
+    /// `endpoint`: `ip:port`, exactly as Envoy's cluster has it. Required.
+    pub endpoint: SocketAddr,
+    /// `events`: where the engine publishes KV events, `tcp://host:port`. Required.
+    pub events: String,
+    /// `replay`: the engine's replay endpoint. Default none; then a lost event or connection costs
+    /// all that is known of the replica.
+    pub replay: Option<String>,
+    /// `topic`: prefix of the topics to take. Default empty: all.
+    pub topic: String,
+    /// `metrics`: the engine's metrics. Default `http://<endpoint>/metrics`.
+    pub metrics: String,
+    /// `health`: the engine's health check. Default `http://<endpoint>/health`.
+    pub health: String,
+}
+
+/// What is wrong with one field.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldError {
+    /// Where, for example `pools[0].replicas[2].endpoint`. Empty for the file as a whole.
+    pub path: String,
+    /// What is wrong and what was expected.
+    pub message: String,
+}
+
+impl fmt::Display for FieldError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.path.is_empty() { f.write_str(&self.message) } else { write!(f, "{}: {}", self.path, self.message) }
+    }
+}
+
+/// Why a configuration was refused.
+#[derive(Debug, thiserror::Error)]
+pub enum ConfigError {
+    /// The file cannot be read.
+    #[error("{}: cannot be read", path.display())]
+    Unreadable {
+        /// Its path.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// The text is not YAML, or its fields are wrong.
+    #[error("{} error(s) in the configuration:\n{}", .0.len(), lines(.0))]
+    Invalid(Vec<FieldError>),
+}
+
+fn lines(errors: &[FieldError]) -> String {
+    errors.iter().map(|error| format!("  {error}")).collect::<Vec<_>>().join("\n")
+}
+
+impl Config {
+    /// Reads and checks a file.
+    ///
+    /// # Errors
+    /// All that is wrong with it.
+    pub fn load(path: &Path) -> Result<Self, ConfigError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
+        Self::parse(&text)
+    }
+
+    /// Checks a file's text.
+    ///
+    /// # Errors
+    /// All that is wrong with it.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        // As YAML 1.2 has it: `y`, `on` and their like are words.
+        let options = serde_saphyr::options! { strict_booleans: true };
+        let value: Value = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
+            ConfigError::Invalid(vec![FieldError { path: String::new(), message: format!("not YAML: {error}") }])
+        })?;
+        read::config(&value).map_err(ConfigError::Invalid)
+    }
+
+    /// All replicas with their pool's position, in the order of their numbers.
+    pub fn replicas(&self) -> impl Iterator<Item = (usize, &ReplicaConfig)> {
+        self.pools.iter().enumerate().flat_map(|(pool, config)| config.replicas.iter().map(move |r| (pool, r)))
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,2 @@
+mod machine;
+mod sockets;
