@@ -6,6 +6,8 @@
 //! them). Where it is not set, the test says so and passes.
 
 #![cfg(not(target_arch = "wasm32"))]
+// Helpers of tests fail by panicking, too.
+#![allow(clippy::unwrap_used, clippy::panic)]
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs;
@@ -23,7 +25,8 @@ fn read_json(path: &Path) -> Value {
 }
 
 fn tokenizer() -> Option<PathBuf> {
-    let folder = std::env::var_os("PREFIX_PICKER_TOKENIZERS").map(|f| PathBuf::from(f).join("qwen3"));
+    let folder =
+        std::env::var_os("PREFIX_PICKER_TOKENIZERS").map(|f| PathBuf::from(f).join("qwen3"));
     if folder.is_none() {
         eprintln!("skipped: PREFIX_PICKER_TOKENIZERS is not set");
     }
@@ -51,7 +54,10 @@ fn vocabulary(tokenizer: &Value) -> HashMap<u64, Vec<u8>> {
     let alphabet = byte_alphabet();
     let mut bytes = HashMap::new();
     for (token, id) in tokenizer["model"]["vocab"].as_object().unwrap() {
-        bytes.insert(id.as_u64().unwrap(), token.chars().map(|c| alphabet[&c]).collect());
+        bytes.insert(
+            id.as_u64().unwrap(),
+            token.chars().map(|c| alphabet[&c]).collect(),
+        );
     }
     for token in tokenizer["added_tokens"].as_array().unwrap() {
         let text = token["content"].as_str().unwrap();
@@ -90,7 +96,10 @@ fn prompts_have_the_bytes_of_the_engines_tokens() {
     let Some(folder) = tokenizer() else { return };
     let tokenizer = read_json(&folder.join("tokenizer.json"));
     let vocabulary = vocabulary(&tokenizer);
-    let profile = profile(&tokenizer, &read_json(&folder.join("tokenizer_config.json")));
+    let profile = profile(
+        &tokenizer,
+        &read_json(&folder.join("tokenizer_config.json")),
+    );
     let compiled = CompiledProfile::compile(&profile).unwrap();
     let vectors = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/vectors/vllm-real");
     let requests = fs::read_to_string(vectors.join("requests-main.jsonl")).unwrap();
@@ -103,7 +112,12 @@ fn prompts_have_the_bytes_of_the_engines_tokens() {
         // Of several prompts the first decides.
         let ids = &request["token_ids"];
         let ids = if ids[0].is_array() { &ids[0] } else { ids };
-        let ids: Vec<u64> = ids.as_array().unwrap().iter().map(|id| id.as_u64().unwrap()).collect();
+        let ids: Vec<u64> = ids
+            .as_array()
+            .unwrap()
+            .iter()
+            .map(|id| id.as_u64().unwrap())
+            .collect();
         match compiled.render(&parsed, 0) {
             Ok(Prompt::Text(text)) => {
                 let bytes: Vec<u8> = ids.iter().flat_map(|id| vocabulary[id].clone()).collect();

@@ -9,9 +9,11 @@ use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
 use super::profile::{AddedToken, Canonical, CanonicalStep};
 
-/// Every character below U+0300 is its own NFC, whatever stands next to it if that is below too.
-/// Their UTF-8 begins below this byte.
-const FIRST_COMBINING_LEAD: u8 = 0xcc;
+/// Every character below U+0300 stays as it is in NFC, whatever stands around it. The UTF-8 of the
+/// others begins with this byte or a greater one.
+const FIRST_SUSPECT_LEAD: u8 = 0xcc;
+/// Bytes looked at together for being ASCII.
+const STRIDE_BYTES: usize = 128;
 
 /// A [`Canonical`], made ready.
 #[derive(Debug)]
@@ -111,7 +113,52 @@ impl Canonicaliser {
 
 /// A quick "yes"; otherwise a closer look is needed.
 fn is_surely_nfc(text: &str) -> bool {
-    !text.bytes().any(|byte| byte >= FIRST_COMBINING_LEAD)
+    next_suspect(text, 0).is_none()
+}
+
+/// Where the next character stands that might not stay as it is: not below U+0300, and in none of
+/// the large blocks without combining characters.
+fn next_suspect(text: &str, from: usize) -> Option<usize> {
+    let mut at = from;
+    while let Some(rest) = text.as_bytes().get(at..) {
+        // ASCII in large steps.
+        let stride = rest.get(..STRIDE_BYTES).unwrap_or(rest);
+        if stride.is_empty() {
+            return None;
+        }
+        if stride.is_ascii() {
+            at += stride.len();
+            continue;
+        }
+        let Some(lead) = stride.iter().position(|&byte| byte >= FIRST_SUSPECT_LEAD) else {
+            at += stride.len();
+            continue;
+        };
+        at += lead;
+        let c = text.get(at..)?.chars().next()?;
+        if !is_inert(c) {
+            return Some(at);
+        }
+        at += c.len_utf8();
+    }
+    None
+}
+
+/// Never changes in NFC nor combines with what stands before it (a part of those that do not).
+fn is_inert(c: char) -> bool {
+    matches!(c,
+        '\0'..='\u{2ff}'
+        | '\u{400}'..='\u{482}' // Cyrillic
+        | '\u{2010}'..='\u{205e}' // dashes, quotes, dots
+        | '\u{2500}'..='\u{25ff}' // box drawing
+        | '\u{3001}'..='\u{3029}' // CJK punctuation
+        | '\u{3041}'..='\u{3096}' // hiragana
+        | '\u{30a1}'..='\u{30fe}' // katakana
+        | '\u{4e00}'..='\u{9fff}' // Chinese characters
+        | '\u{ac00}'..='\u{d7a3}' // hangul syllables
+        | '\u{ff01}'..='\u{ffef}' // full-width forms
+        | '\u{1f300}'..='\u{1faff}' // emoji
+    )
 }
 
 /// NFC, piece by piece: nothing composes with an ASCII character before it, so each piece begins
@@ -120,12 +167,7 @@ fn nfc(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let bytes = text.as_bytes();
     let mut done = 0;
-    while let Some(at) = bytes
-        .iter()
-        .skip(done)
-        .position(|&b| b >= FIRST_COMBINING_LEAD)
-    {
-        let at = done + at;
+    while let Some(at) = next_suspect(text, done) {
         let before = bytes.get(done..at).unwrap_or_default();
         let start = done + before.iter().rposition(u8::is_ascii).unwrap_or(0);
         let after = bytes.get(at..).unwrap_or_default();
@@ -157,7 +199,7 @@ struct Tokens {
 
 impl Tokens {
     fn new(mut tokens: Vec<AddedToken>) -> Self {
-        tokens.sort_by(|a, b| b.content.len().cmp(&a.content.len()));
+        tokens.sort_by_key(|token| core::cmp::Reverse(token.content.len()));
         let mut starts = Box::new([false; 256]);
         for token in &tokens {
             let first = token
@@ -241,4 +283,22 @@ fn is_whole(text: &str, at: usize, token: &AddedToken) -> bool {
         .get(at + token.content.len()..)
         .and_then(|t| t.chars().next());
     !token.single_word || !(before.is_some_and(is_word) || after.is_some_and(is_word))
+}
+
+#[cfg(test)]
+mod tests {
+    use unicode_normalization::char::canonical_combining_class;
+    #[cfg(all(target_arch = "wasm32", target_os = "unknown"))]
+    use wasm_bindgen_test::wasm_bindgen_test as test;
+
+    use super::*;
+
+    #[test]
+    fn inert_characters_never_change() {
+        for c in ('\0'..=char::MAX).filter(|&c| is_inert(c)) {
+            let quick = is_nfc_quick(core::iter::once(c));
+            assert_eq!(quick, IsNormalized::Yes, "{c:?}");
+            assert_eq!(canonical_combining_class(c), 0, "{c:?}");
+        }
+    }
 }

@@ -62,11 +62,13 @@ fn variables(conversation: &Value) -> Vec<(Value, Value)> {
     variables.into_iter().collect()
 }
 
-fn check(template: &Template, conversations: &[Value], expected: &str) -> Count {
+fn check(template: &Template, conversations: &[(Value, usize)], expected: &str) -> Count {
     let mut count = Count::default();
     let clock = Clock::at(NOW_UNIX_S, 0);
-    for (n, (conversation, expected)) in conversations.iter().zip(expected.lines()).enumerate() {
-        let rendered = template.render(variables(conversation), clock, 100_000);
+    for (n, ((conversation, bytes), expected)) in
+        conversations.iter().zip(expected.lines()).enumerate()
+    {
+        let rendered = template.render(variables(conversation), clock, *bytes);
         match (rendered, expected) {
             (Ok(_), "error") => count.lenient += 1,
             (Err(_), "error") => count.refused += 1,
@@ -89,9 +91,9 @@ fn check(template: &Template, conversations: &[Value], expected: &str) -> Count 
 fn templates_render_as_in_python() {
     let Some(folder) = corpus() else { return };
     let lines = fs::read_to_string(folder.join("conversations.jsonl")).unwrap();
-    let conversations: Vec<Value> = lines
+    let conversations: Vec<(Value, usize)> = lines
         .lines()
-        .map(|line| serde_json::from_str(line).unwrap())
+        .map(|line| (serde_json::from_str(line).unwrap(), line.len()))
         .collect();
     let mut names: Vec<_> = fs::read_dir(folder.join("templates"))
         .unwrap()

@@ -26,6 +26,7 @@ pub(super) fn add_to(env: &mut Environment<'_>) {
         },
     );
     env.add_filter("join", join);
+    env.add_filter("int", int);
     env.add_filter("e", escape);
     env.add_filter("escape", escape);
     env.add_function(
@@ -105,6 +106,20 @@ fn join(
         state.consume_fuel(u64::try_from(written).unwrap_or(u64::MAX))?;
     }
     Ok(Value::from(out))
+}
+
+/// `value|int(default=0, base=10)`: what is no number is the default.
+fn int(
+    state: &State,
+    value: &Value,
+    default: Option<Value>,
+    base: Option<u32>,
+    kwargs: Kwargs,
+) -> Result<Value, Error> {
+    let default = default
+        .or(kwargs.get("default")?)
+        .unwrap_or_else(|| Value::from(0));
+    minijinja::filters::int(state, value, Some(default), base, kwargs)
 }
 
 /// `markupsafe.escape`.

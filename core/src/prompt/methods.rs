@@ -21,12 +21,28 @@ pub(super) fn call(
 ) -> Result<Value, Error> {
     let known = match value.as_str() {
         Some(text) => string_method(state, text, method, args)?,
-        None if value.kind() == ValueKind::Map && method == "copy" => Some(value.clone()),
-        None => None,
+        None => other_method(value, method, args)?,
     };
     match known {
         Some(result) => Ok(result),
         None => pycompat::unknown_method_callback(state, value, method, args),
+    }
+}
+
+fn other_method(value: &Value, method: &str, args: &[Value]) -> Result<Option<Value>, Error> {
+    match (value.kind(), method) {
+        (ValueKind::Map | ValueKind::Seq, "copy") => {
+            let () = from_args(args)?;
+            Ok(Some(value.clone()))
+        }
+        (ValueKind::Seq, "index") => {
+            let (what,): (&Value,) = from_args(args)?;
+            let at = value.try_iter()?.position(|item| item == *what);
+            Ok(Some(Value::from(
+                at.ok_or_else(|| invalid("value is not in the list"))?,
+            )))
+        }
+        _ => Ok(None),
     }
 }
 

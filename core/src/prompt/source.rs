@@ -2,13 +2,15 @@
 //!
 //! - `{% generation %}`...`{% endgeneration %}` (which only records positions) becomes `{% with %}`:
 //!   a scope of its own, as in Jinja2, with the same white-space control around it.
+//! - Jinja2 reads any line end as `\n`.
 //! - Jinja2 keeps a newline that follows `{% raw %}`, although it trims it after any other block;
 //!   minijinja trims it, so there a second one is added.
 
 /// The source that minijinja should compile.
 pub(super) fn adapt(source: &str) -> String {
+    let source = source.replace("\r\n", "\n").replace('\r', "\n");
     let mut out = String::with_capacity(source.len());
-    let mut rest = source;
+    let mut rest = source.as_str();
     while let Some(at) = rest.find("{%") {
         let (before, tag) = rest.split_at(at);
         out.push_str(before);
@@ -25,12 +27,8 @@ pub(super) fn adapt(source: &str) -> String {
             "endgeneration" => out.extend([open, " endwith ", close]),
             name => {
                 out.push_str(whole);
-                if name == "raw" && !close.starts_with('-') {
-                    if after.starts_with("\r\n") {
-                        out.push_str("\r\n");
-                    } else if after.starts_with('\n') {
-                        out.push('\n');
-                    }
+                if name == "raw" && !close.starts_with('-') && after.starts_with('\n') {
+                    out.push('\n');
                 }
             }
         }

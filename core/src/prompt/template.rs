@@ -1,7 +1,5 @@
 //! One chat template, compiled, in an environment that behaves as Hugging Face's Jinja2.
 
-use std::io;
-
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Value;
 use minijinja::{AutoEscape, Environment, Error, ErrorKind};
@@ -10,12 +8,12 @@ use super::Skip;
 use super::clock::Clock;
 use super::{detect, filters, markup, methods, source};
 
-/// Work that one render may do: instructions, and 64-byte pieces of what it writes. A chat of 400 KB
-/// needs some ten thousand.
-const FUEL: u64 = 2_000_000;
-/// Most bytes a render may give: a floor, and a multiple of the request's size.
-const BASE_OUTPUT_BYTES: usize = 1 << 20;
-const OUTPUT_PER_BODY_BYTE: usize = 8;
+/// Work that any render may do: instructions, and 64-byte pieces of text that it makes. A chat of
+/// 400 KB needs some ten thousand.
+const BASE_FUEL: u64 = 300_000;
+/// Work allowed on top for each byte of the request: some templates loop over content that is a
+/// string, so character by character. Memory is bounded too, since text costs fuel.
+const FUEL_PER_BODY_BYTE: u64 = 8;
 
 const NAME: &str = "chat";
 
@@ -48,7 +46,6 @@ impl Template {
         env.set_formatter(filters::format);
         env.set_unknown_method_callback(methods::call);
         env.set_debug(false);
-        env.set_fuel(Some(FUEL));
         filters::add_to(&mut env);
         let adapted = markup::escape_sums(&source::adapt(text), env.syntax().clone());
         let takes_parts = detect::takes_parts(&adapted, env.syntax().clone());
@@ -81,42 +78,15 @@ impl Template {
             let now = Value::from_function(move |format: &str| clock.strftime(format));
             variables.push((Value::from("strftime_now"), now));
         }
-        let template = self.env.get_template(NAME).map_err(skip)?;
-        let most =
-            BASE_OUTPUT_BYTES.saturating_add(body_bytes.saturating_mul(OUTPUT_PER_BODY_BYTE));
-        let mut out = Bounded {
-            bytes: Vec::with_capacity(body_bytes),
-            most,
-            full: false,
-        };
-        let rendered = template.render_captured_to(Value::from_pairs(variables), &mut out);
-        match rendered.map(drop) {
-            Err(_) if out.full => return Err(Skip::TemplateLimit),
-            other => other.map_err(skip)?,
-        }
-        String::from_utf8(out.bytes).map_err(|_| Skip::TemplateError)
-    }
-}
-
-/// Output that refuses to grow beyond a size.
-struct Bounded {
-    bytes: Vec<u8>,
-    most: usize,
-    full: bool,
-}
-
-impl io::Write for Bounded {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        if bytes.len() > self.most - self.bytes.len() {
-            self.full = true;
-            return Err(io::ErrorKind::OutOfMemory.into());
-        }
-        self.bytes.extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
+        // Cheap: everything in it is shared.
+        let mut env = self.env.clone();
+        let body_bytes = u64::try_from(body_bytes).unwrap_or(u64::MAX);
+        let fuel = body_bytes
+            .saturating_mul(FUEL_PER_BODY_BYTE)
+            .saturating_add(BASE_FUEL);
+        env.set_fuel(Some(fuel));
+        let template = env.get_template(NAME).map_err(skip)?;
+        template.render(Value::from_pairs(variables)).map_err(skip)
     }
 }
 

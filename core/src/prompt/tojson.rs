@@ -41,20 +41,10 @@ pub(super) fn tojson(
     };
     let ensure_ascii = option(ensure_ascii, "ensure_ascii")?.is_some_and(|v| v.is_true());
     let sort_keys = option(sort_keys, "sort_keys")?.is_some_and(|v| v.is_true());
-    let indent = match option(indent, "indent")? {
-        None => None,
-        Some(value) => Some(match value.as_str() {
-            Some(text) => text.to_owned(),
-            None => " ".repeat(
-                value
-                    .as_i64()
-                    .unwrap_or(0)
-                    .clamp(0, 64)
-                    .try_into()
-                    .unwrap_or(0),
-            ),
-        }),
-    };
+    let indent = option(indent, "indent")?.map(|value| match value.as_str() {
+        Some(text) => text.to_owned(),
+        None => " ".repeat(usize::try_from(value.as_i64().unwrap_or(0).clamp(0, 64)).unwrap_or(0)),
+    });
     let mut layout = Layout {
         ensure_ascii,
         sort_keys,
@@ -197,7 +187,6 @@ fn write_escape(out: &mut String, c: char) {
         '\t' => out.push_str("\\t"),
         '\u{8}' => out.push_str("\\b"),
         '\u{c}' => out.push_str("\\f"),
-        '\u{7f}' => out.push(c),
         c => {
             for unit in c.encode_utf16(&mut [0; 2]) {
                 put(out, format_args!("\\u{unit:04x}"));

@@ -1,0 +1,421 @@
+//! Requests to prompts, by small examples: what the engine refuses, what we skip, and the bytes.
+
+use std::collections::BTreeMap;
+
+#[cfg(all(target_arch = "wasm32", target_os = "unknown"))]
+use wasm_bindgen_test::wasm_bindgen_test as test;
+
+use super::*;
+
+const CHATML: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n\
+    {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
+
+fn profile(template: &str) -> Profile {
+    Profile {
+        chat_template: Some(template.to_owned()),
+        ..Profile::default()
+    }
+}
+
+fn render(profile: &Profile, api: Api, body: &str) -> Result<Prompt, Skip> {
+    let compiled = CompiledProfile::compile(profile).unwrap();
+    compiled.render(&parse_request(api, body.as_bytes())?, 0)
+}
+
+/// Renders a chat with the ChatML template.
+fn chat(body: &str) -> Result<Prompt, Skip> {
+    render(&profile(CHATML), Api::ChatCompletions, body)
+}
+
+fn completion(body: &str) -> Result<Prompt, Skip> {
+    render(&Profile::default(), Api::Completions, body)
+}
+
+fn text(text: &str) -> Result<Prompt, Skip> {
+    Ok(Prompt::Text(text.to_owned()))
+}
+
+/// What a tokenizer with these steps and tokens makes of a completion's prompt.
+fn canonical(canonical: &Canonical, prompt: &str) -> String {
+    let profile = Profile {
+        canonical: canonical.clone(),
+        ..Profile::default()
+    };
+    let body = serde_json::json!({ "prompt": prompt }).to_string();
+    match render(&profile, Api::Completions, &body) {
+        Ok(Prompt::Text(text)) => text,
+        other => panic!("{other:?}"),
+    }
+}
+
+fn token(content: &str) -> AddedToken {
+    AddedToken {
+        content: content.to_owned(),
+        ..AddedToken::default()
+    }
+}
+
+#[test]
+fn paths_name_the_interface() {
+    assert_eq!(
+        Api::of_path("/v1/chat/completions"),
+        Some(Api::ChatCompletions)
+    );
+    assert_eq!(
+        Api::of_path("/v1/chat/completions?x=/v1/completions"),
+        Some(Api::ChatCompletions)
+    );
+    assert_eq!(Api::of_path("/v1/completions#a"), Some(Api::Completions));
+    for path in [
+        "",
+        "?",
+        "/v1/completions/",
+        "/v1/embeddings",
+        "v1/completions",
+        "/V1/completions",
+    ] {
+        assert_eq!(Api::of_path(path), None, "{path}");
+    }
+}
+
+#[test]
+fn a_profile_keeps_its_hash() {
+    let mut profile = profile(CHATML);
+    profile
+        .special_tokens
+        .insert("bos_token".to_owned(), "<s>".to_owned());
+    profile.canonical.steps = vec![CanonicalStep::Nfc, CanonicalStep::Prepend(" ".to_owned())];
+    let json = serde_json::to_string(&profile).unwrap();
+    let read: Profile = serde_json::from_str(&json).unwrap();
+    assert_eq!(read, profile);
+    assert_eq!(read.hash(), profile.hash());
+    // Frozen: the hash is part of every block hash, and both sides must agree on it.
+    assert_eq!(
+        Profile::default().hash(),
+        DEFAULT_HASH,
+        "{:#x}",
+        Profile::default().hash()
+    );
+    for change in [
+        |p: &mut Profile| p.utc_offset_minutes = 60,
+        |p: &mut Profile| p.canonical.completions_prefix = "<s>".to_owned(),
+        |p: &mut Profile| {
+            p.chat = Capability::PredictedOnly {
+                why: "x".to_owned(),
+            }
+        },
+        |p: &mut Profile| {
+            drop(
+                p.special_tokens
+                    .insert("eos_token".to_owned(), String::new()),
+            )
+        },
+    ] {
+        let mut changed = profile.clone();
+        change(&mut changed);
+        assert_ne!(changed.hash(), profile.hash());
+    }
+    // A gateway reads profiles of an older or newer control plane.
+    let read: Profile = serde_json::from_str(r#"{"model": "m", "new_field": 1}"#).unwrap();
+    assert_eq!(
+        read,
+        Profile {
+            model: "m".to_owned(),
+            ..Profile::default()
+        }
+    );
+}
+
+const DEFAULT_HASH: u64 = 0xa39d_45a7_c76a_6046;
+
+#[test]
+fn facts_are_there_without_rendering() {
+    let body =
+        br#"{"model": "m", "cache_salt": "s", "stream": true, "session_id": "x", "messages": 1}"#;
+    let request = parse_request(Api::ChatCompletions, body).unwrap();
+    assert_eq!(request.model.as_deref(), Some("m"));
+    assert_eq!(request.cache_salt.as_deref(), Some("s"));
+    assert_eq!(request.session_id.as_deref(), Some("x"));
+    assert!(request.stream);
+    let body = br#"{"model": 5, "cache_salt": "", "stream": null}"#;
+    let request = parse_request(Api::Completions, body).unwrap();
+    assert_eq!(
+        (request.model, request.cache_salt, request.stream),
+        (None, None, false)
+    );
+}
+
+#[test]
+fn what_is_no_request_is_skipped() {
+    let deep = "[".repeat(100_000);
+    let surrogate = r#"{"prompt": "\ud800"}"#;
+    for body in [
+        "",
+        "{",
+        "nonsense",
+        "{\"a\": NaN}",
+        &deep,
+        surrogate,
+        "{} x",
+    ] {
+        assert_eq!(completion(body), Err(Skip::InvalidJson), "{body:.40}");
+    }
+    assert!(parse_request(Api::Completions, b"{\"prompt\": \"\xff\"}").is_err());
+    for body in [
+        "[]",
+        "5",
+        "null",
+        "\"x\"",
+        "{}",
+        r#"{"prompt": []}"#,
+        r#"{"prompt": [[]]}"#,
+        r#"{"prompt": [1, "x"]}"#,
+        r#"{"prompt": [-1]}"#,
+        r#"{"prompt": {}}"#,
+        r#"{"prompt": [null]}"#,
+    ] {
+        assert_eq!(completion(body), Err(Skip::InvalidRequest), "{body}");
+    }
+}
+
+#[test]
+fn every_skip_has_its_reason() {
+    let user = |rest: &str| {
+        chat(&format!(
+            r#"{{"messages": [{{"role": "user", "content": "x"}}]{rest}}}"#
+        ))
+    };
+    for (rest, skip) in [
+        (r#", "truncate_prompt_tokens": 5"#, Skip::Truncated),
+        (r#", "chat_template": "x""#, Skip::RequestTemplate),
+        (
+            r#", "chat_template_kwargs": {"chat_template": "x"}"#,
+            Skip::RequestTemplate,
+        ),
+        (
+            r#", "chat_template_kwargs": {"tokenize": true}"#,
+            Skip::InvalidRequest,
+        ),
+        (
+            r#", "chat_template_kwargs": {"tools": []}"#,
+            Skip::Unsupported,
+        ),
+        (r#", "tools": []"#, Skip::InvalidRequest),
+        (r#", "continue_final_message": true"#, Skip::InvalidRequest),
+    ] {
+        assert_eq!(user(rest), Err(skip), "{rest}");
+    }
+    let part = |part: &str| {
+        chat(&format!(
+            r#"{{"messages": [{{"role": "user", "content": [{part}]}}]}}"#
+        ))
+    };
+    assert_eq!(
+        part(r#"{"type": "image_url", "image_url": {"url": "x"}}"#),
+        Err(Skip::Multimodal)
+    );
+    assert_eq!(
+        part(r#"{"type": "prompt_embeds", "data": "x"}"#),
+        Err(Skip::PromptEmbeds)
+    );
+    assert_eq!(chat(r#"{"messages": []}"#), Err(Skip::InvalidRequest));
+    assert_eq!(
+        completion(r#"{"prompt": "x", "prompt_embeds": "y"}"#),
+        Err(Skip::PromptEmbeds)
+    );
+    assert_eq!(
+        completion(r#"{"prompt": "x", "suffix": "y"}"#),
+        Err(Skip::Unsupported)
+    );
+    let body = r#"{"messages": [{"role": "user", "content": "x"}], "prompt": "x"}"#;
+    assert_eq!(
+        render(&Profile::default(), Api::ChatCompletions, body),
+        Err(Skip::NoTemplate)
+    );
+    let refusing = profile("{{ raise_exception('no') }}");
+    assert_eq!(
+        render(&refusing, Api::ChatCompletions, body),
+        Err(Skip::TemplateError)
+    );
+    let why = Capability::PredictedOnly {
+        why: "code".to_owned(),
+    };
+    let predicted = Profile {
+        chat: why.clone(),
+        completions: why,
+        ..profile(CHATML)
+    };
+    assert_eq!(
+        render(&predicted, Api::ChatCompletions, body),
+        Err(Skip::PredictedOnly)
+    );
+    assert_eq!(
+        render(&predicted, Api::Completions, body),
+        Err(Skip::PredictedOnly)
+    );
+    let mut names: Vec<&str> = Skip::ALL.iter().map(|skip| skip.as_str()).collect();
+    names.sort_unstable();
+    names.dedup();
+    assert_eq!(names.len(), Skip::ALL.len());
+}
+
+#[test]
+fn a_chat_becomes_its_text() {
+    let body = r#"{"messages": [{"role": "system", "content": "a"}, {"role": "user", "content":
+        [{"type": "text", "text": "b"}, {"type": "text", "text": "c"}]}]}"#;
+    let expected = "<|im_start|>system\na<|im_end|>\n<|im_start|>user\nb\nc<|im_end|>\n<|im_start|>assistant\n";
+    assert_eq!(chat(body), text(expected));
+}
+
+#[test]
+fn the_final_message_can_be_left_open() {
+    let body = |content: &str| {
+        format!(
+            r#"{{"messages": [{{"role": "user", "content": "q"}}, {{"role": "assistant", "content": "{content}"}}],
+            "add_generation_prompt": false, "continue_final_message": true}}"#
+        )
+    };
+    let open = "<|im_start|>user\nq<|im_end|>\n<|im_start|>assistant\n";
+    assert_eq!(chat(&body("so ")), text(&format!("{open}so ")));
+    // A template that trims takes the end of the mark along, and then white space goes too.
+    let trimming = profile(&CHATML.replace("m.content", "m.content | trim"));
+    let rendered = render(&trimming, Api::ChatCompletions, &body(" so "));
+    assert_eq!(rendered, text(&format!("{open}so")));
+    let dropping = profile("{% if false %}content{% endif %}nothing");
+    let rendered = render(&dropping, Api::ChatCompletions, &body("so"));
+    assert_eq!(rendered, Err(Skip::InvalidRequest));
+}
+
+#[test]
+fn tools_choose_the_template() {
+    let mut profile = profile("plain");
+    profile
+        .named_templates
+        .insert("tool_use".to_owned(), "{{ tools | tojson }}".to_owned());
+    let body = |rest: &str| {
+        format!(
+            r#"{{"messages": [{{"role": "user", "content": "q"}}], "tools":
+            [{{"function": {{"zz": 1, "parameters": {{"b": 1, "a": 2}}, "name": "f"}}}}]{rest}}}"#
+        )
+    };
+    let dump = r#"[{"type": "function", "function": {"name": "f", "description": null, "parameters": {"b": 1, "a": 2}}}]"#;
+    assert_eq!(
+        render(&profile, Api::ChatCompletions, &body("")),
+        text(dump)
+    );
+    let unused = body(r#", "tool_choice": "none""#);
+    assert_eq!(render(&profile, Api::ChatCompletions, &unused), text(dump));
+    profile.exclude_tools_when_tool_choice_none = true;
+    assert_eq!(
+        render(&profile, Api::ChatCompletions, &unused),
+        text("plain")
+    );
+}
+
+#[test]
+fn the_first_of_several_prompts_decides() {
+    assert_eq!(completion(r#"{"prompt": "a", "echo": true}"#), text("a"));
+    assert_eq!(completion(r#"{"prompt": ["a", "b"]}"#), text("a"));
+    let ids = |ids: &[u32]| Ok(Prompt::TokenIds(ids.to_vec()));
+    assert_eq!(
+        completion(r#"{"prompt": [1, 2, 4294967295]}"#),
+        ids(&[1, 2, u32::MAX])
+    );
+    assert_eq!(completion(r#"{"prompt": [[3], [4]]}"#), ids(&[3]));
+}
+
+#[test]
+fn special_tokens_go_before_completions() {
+    let mut profile = profile("x");
+    profile.canonical.completions_prefix = "<s>".to_owned();
+    let run = |api, body: &str| render(&profile, api, body);
+    assert_eq!(run(Api::Completions, r#"{"prompt": "a"}"#), text("<s>a"));
+    assert_eq!(
+        run(
+            Api::Completions,
+            r#"{"prompt": "a", "add_special_tokens": false}"#
+        ),
+        text("a")
+    );
+    let message = r#""messages": [{"role": "user", "content": "q"}]"#;
+    assert_eq!(
+        run(Api::ChatCompletions, &format!("{{{message}}}")),
+        text("x")
+    );
+    let with = format!(r#"{{{message}, "add_special_tokens": true}}"#);
+    assert_eq!(run(Api::ChatCompletions, &with), text("<s>x"));
+}
+
+#[test]
+fn text_is_normalised_between_added_tokens() {
+    let nfc = Canonical {
+        steps: vec![CanonicalStep::Nfc],
+        added_tokens: vec![token("<|end|>"), token("<|")],
+        ..Canonical::default()
+    };
+    assert_eq!(canonical(&nfc, "cafe\u{301} x"), "café x");
+    assert_eq!(canonical(&nfc, "plain <|end|> text"), "plain <|end|> text");
+    // In plain text a stroke joins the sign before it; after a token there is nothing to join.
+    assert_eq!(canonical(&nfc, "a >\u{338} b"), "a \u{226f} b");
+    assert_eq!(canonical(&nfc, "a <|end|>\u{338} b"), "a <|end|>\u{338} b");
+    assert_eq!(
+        canonical(&nfc, "\u{1100}\u{1161}\u{11a8} 각\u{11a8} \u{212b}"),
+        "각 각\u{11a8} å".replace('å', "Å")
+    );
+    let prepend = Canonical {
+        steps: vec![
+            CanonicalStep::Prepend(" ".to_owned()),
+            CanonicalStep::Replace {
+                from: "\u{2581}".to_owned(),
+                to: " ".to_owned(),
+            },
+        ],
+        added_tokens: vec![token("<s>")],
+        ..Canonical::default()
+    };
+    assert_eq!(
+        canonical(&prepend, "<s>a\u{2581}b<s><s>c"),
+        "<s> a b<s><s> c"
+    );
+    assert_eq!(canonical(&prepend, "a"), " a");
+}
+
+#[test]
+fn added_tokens_take_white_space_along() {
+    let strips = |lstrip, rstrip, single_word, normalized| Canonical {
+        added_tokens: vec![AddedToken {
+            content: "<x>".to_owned(),
+            lstrip,
+            rstrip,
+            single_word,
+            normalized,
+        }],
+        ..Canonical::default()
+    };
+    for normalized in [false, true] {
+        assert_eq!(
+            canonical(&strips(false, true, false, normalized), "a <x> \n b"),
+            "a <x>b"
+        );
+        assert_eq!(
+            canonical(&strips(true, false, false, normalized), "a <x> b <x>"),
+            "a<x> b<x>"
+        );
+        assert_eq!(
+            canonical(&strips(true, true, true, normalized), "a<x> b <x> c"),
+            "a<x> b<x>c"
+        );
+        assert_eq!(
+            canonical(&strips(false, false, false, normalized), "a <x> b"),
+            "a <x> b"
+        );
+    }
+}
+
+#[test]
+fn a_broken_template_is_named() {
+    let mut broken = profile("{{ a }}");
+    broken.named_templates = BTreeMap::from([("tool_use".to_owned(), "{% if %}".to_owned())]);
+    let ProfileError::Template { name, .. } = CompiledProfile::compile(&broken).unwrap_err();
+    assert_eq!(name, "tool_use");
+}
