@@ -184,10 +184,9 @@ pub fn answered(
         vm.poller.take_over(host);
     }
     let answer = host.call_answer(num_headers, body_bytes.min(ANSWER_BYTES_MAX * 2));
-    host.add(vm.metrics.sync_bytes, answer.body.len() as u64);
     let result = match answer.status {
         None => PollResult::Reset,
-        Some(200) => match take(vm, &answer.body) {
+        Some(200) => match take(vm, host, &answer.body) {
             Ok(()) => PollResult::Ok,
             Err(error) => {
                 if vm.poller.complain(start_us) {
@@ -209,7 +208,8 @@ pub fn answered(
     vm.poller.set_tick(host, busy);
 }
 
-fn take(vm: &mut Vm, body: &[u8]) -> Result<(), String> {
+fn take(vm: &mut Vm, host: &impl Host, body: &[u8]) -> Result<(), String> {
+    host.add(vm.metrics.sync_bytes, body.len() as u64);
     let answer = Answer::decode(body).map_err(|e| e.to_string())?;
     let apply = Apply::new(answer, &mut vm.poller.state)?;
     vm.poller.step = Step::Applying(Box::new(apply));
