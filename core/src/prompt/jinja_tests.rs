@@ -63,6 +63,11 @@ fn work_and_memory_are_bounded() {
             "{rendered:?}"
         );
     }
+}
+
+#[test]
+fn recursion_is_bounded() {
+    let x = Value::from(());
     assert!(render("{% macro f() %}{{ f() }}{% endmacro %}{{ f() }}", &x).is_err());
 }
 
