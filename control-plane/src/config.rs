@@ -180,7 +180,11 @@ pub struct FieldError {
 
 impl fmt::Display for FieldError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        if self.path.is_empty() { f.write_str(&self.message) } else { write!(f, "{}: {}", self.path, self.message) }
+        if self.path.is_empty() {
+            f.write_str(&self.message)
+        } else {
+            write!(f, "{}: {}", self.path, self.message)
+        }
     }
 }
 
@@ -201,7 +205,11 @@ pub enum ConfigError {
 }
 
 fn lines(errors: &[FieldError]) -> String {
-    errors.iter().map(|error| format!("  {error}")).collect::<Vec<_>>().join("\n")
+    errors
+        .iter()
+        .map(|error| format!("  {error}"))
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 impl Config {
@@ -210,8 +218,10 @@ impl Config {
     /// # Errors
     /// All that is wrong with it.
     pub fn load(path: &Path) -> Result<Self, ConfigError> {
-        let text = std::fs::read_to_string(path)
-            .map_err(|source| ConfigError::Unreadable { path: path.to_owned(), source })?;
+        let text = std::fs::read_to_string(path).map_err(|source| ConfigError::Unreadable {
+            path: path.to_owned(),
+            source,
+        })?;
         Self::parse(&text)
     }
 
@@ -223,14 +233,20 @@ impl Config {
         // As YAML 1.2 has it: `y`, `on` and their like are words.
         let options = serde_saphyr::options! { strict_booleans: true };
         let value: Value = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
-            ConfigError::Invalid(vec![FieldError { path: String::new(), message: format!("not YAML: {error}") }])
+            ConfigError::Invalid(vec![FieldError {
+                path: String::new(),
+                message: format!("not YAML: {error}"),
+            }])
         })?;
         read::config(&value).map_err(ConfigError::Invalid)
     }
 
     /// All replicas with their pool's position, in the order of their numbers.
     pub fn replicas(&self) -> impl Iterator<Item = (usize, &ReplicaConfig)> {
-        self.pools.iter().enumerate().flat_map(|(pool, config)| config.replicas.iter().map(move |r| (pool, r)))
+        self.pools
+            .iter()
+            .enumerate()
+            .flat_map(|(pool, config)| config.replicas.iter().map(move |r| (pool, r)))
     }
 }
 

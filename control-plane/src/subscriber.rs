@@ -2,7 +2,7 @@
 //!
 //! | part | what it does |
 //! |---|---|
-//! | [`machine`] | decides: pure, no I/O, no clock |
+//! | [`machine`] | decides: pure, no I/O, no clock; [`signals`] are its inputs and outputs |
 //! | [`live`] | drains the engine's PUB socket, whatever happens, so that the engine is never held up |
 //! | [`replay`] | asks the engine's ROUTER socket for what was missed |
 //!
@@ -21,11 +21,13 @@ use tokio::time::Instant;
 pub mod live;
 pub mod machine;
 pub mod replay;
+pub mod signals;
 
 use live::{LiveEvent, LiveReader};
-pub use machine::{Loss, Position};
-use machine::{Input, Machine, Output};
+use machine::Machine;
 use replay::ReplayEvent;
+use signals::{Input, Output};
+pub use signals::{Loss, Position};
 
 /// Time without an event after which the engine is asked whether there were any.
 const IDLE_CHECK: Duration = Duration::from_secs(30);
@@ -177,7 +179,10 @@ impl<S: Sink> Driver<S> {
         for output in outputs.drain(..) {
             match output {
                 Output::Apply { seq, payload, live } => {
-                    let position = Position { seq, digest: machine::digest(&payload) };
+                    let position = Position {
+                        seq,
+                        digest: signals::digest(&payload),
+                    };
                     if self.sink.apply(position, &payload, live).is_err() {
                         tracing::warn!(replica = %self.source.name, seq, "batch cannot be read");
                         // Order is not lost, so later batches still apply.
@@ -198,10 +203,16 @@ impl<S: Sink> Driver<S> {
     }
 
     fn start_replay(&mut self, from: u64, fruitless: u32) {
-        let Some(endpoint) = self.source.replay.clone() else { return };
+        let Some(endpoint) = self.source.replay.clone() else {
+            return;
+        };
         self.sink.replaying(from);
         tracing::debug!(replica = %self.source.name, from, fruitless, "asking for a replay");
-        let pause = if fruitless == 0 { Duration::ZERO } else { REPLAY_PAUSE * 2u32.saturating_pow(fruitless) };
+        let pause = if fruitless == 0 {
+            Duration::ZERO
+        } else {
+            REPLAY_PAUSE * 2u32.saturating_pow(fruitless)
+        };
         let (sender, events) = mpsc::channel(replay::QUEUED_BATCHES_MAX);
         let task = tokio::spawn(async move {
             tokio::time::sleep(pause).await;

@@ -15,7 +15,10 @@ pub(super) struct Errors(pub(super) Vec<FieldError>);
 
 impl Errors {
     pub(super) fn add(&mut self, path: &str, message: impl Into<String>) {
-        self.0.push(FieldError { path: path.to_owned(), message: message.into() });
+        self.0.push(FieldError {
+            path: path.to_owned(),
+            message: message.into(),
+        });
     }
 
     /// A value that is there but wrong.
@@ -41,12 +44,20 @@ pub(super) struct Fields<'a> {
 
 impl<'a> Fields<'a> {
     /// Opens a mapping and refuses fields that are not among `known`.
-    pub(super) fn open(value: &'a Value, path: &str, known: &[&str], errors: &mut Errors) -> Option<Self> {
+    pub(super) fn open(
+        value: &'a Value,
+        path: &str,
+        known: &[&str],
+        errors: &mut Errors,
+    ) -> Option<Self> {
         let Value::Object(map) = value else {
             errors.wrong(path, value, "a mapping");
             return None;
         };
-        let fields = Self { map, path: path.to_owned() };
+        let fields = Self {
+            map,
+            path: path.to_owned(),
+        };
         for name in map.keys().filter(|name| !known.contains(&name.as_str())) {
             let hint = match nearest(name, known) {
                 Some(near) => format!("unknown field; did you mean `{near}`?"),
@@ -59,7 +70,11 @@ impl<'a> Fields<'a> {
 
     /// The path of a field.
     pub(super) fn at(&self, name: &str) -> String {
-        if self.path.is_empty() { name.to_owned() } else { format!("{}.{name}", self.path) }
+        if self.path.is_empty() {
+            name.to_owned()
+        } else {
+            format!("{}.{name}", self.path)
+        }
     }
 
     /// The raw value; `None` where absent or null.
@@ -68,7 +83,12 @@ impl<'a> Fields<'a> {
     }
 
     /// A field that must be there.
-    pub(super) fn required(&self, name: &str, expected: &str, errors: &mut Errors) -> Option<&'a Value> {
+    pub(super) fn required(
+        &self,
+        name: &str,
+        expected: &str,
+        errors: &mut Errors,
+    ) -> Option<&'a Value> {
         let value = self.raw(name);
         if value.is_none() {
             errors.add(&self.at(name), format!("missing: expected {expected}"));
@@ -83,7 +103,12 @@ impl<'a> Fields<'a> {
     }
 
     /// A string that must be there and is not empty.
-    pub(super) fn required_text(&self, name: &str, expected: &str, errors: &mut Errors) -> Option<&'a str> {
+    pub(super) fn required_text(
+        &self,
+        name: &str,
+        expected: &str,
+        errors: &mut Errors,
+    ) -> Option<&'a str> {
         self.required(name, expected, errors)?;
         self.text(name, expected, errors)
     }
@@ -105,8 +130,16 @@ impl<'a> Fields<'a> {
     }
 
     /// A whole number within a range.
-    pub(super) fn number(&self, name: &str, default: u64, range: RangeInclusive<u64>, errors: &mut Errors) -> u64 {
-        let Some(value) = self.raw(name) else { return default };
+    pub(super) fn number(
+        &self,
+        name: &str,
+        default: u64,
+        range: RangeInclusive<u64>,
+        errors: &mut Errors,
+    ) -> u64 {
+        let Some(value) = self.raw(name) else {
+            return default;
+        };
         match value.as_u64().filter(|number| range.contains(number)) {
             Some(number) => number,
             None => {
@@ -119,7 +152,9 @@ impl<'a> Fields<'a> {
 
     /// True or false.
     pub(super) fn flag(&self, name: &str, default: bool, errors: &mut Errors) -> bool {
-        let Some(value) = self.raw(name) else { return default };
+        let Some(value) = self.raw(name) else {
+            return default;
+        };
         value.as_bool().unwrap_or_else(|| {
             errors.wrong(&self.at(name), value, "true or false");
             default
@@ -127,27 +162,48 @@ impl<'a> Fields<'a> {
     }
 
     /// One of a few words.
-    pub(super) fn choice<T: Copy>(&self, name: &str, default: T, choices: &[(&str, T)], errors: &mut Errors) -> T {
-        let Some(value) = self.raw(name) else { return default };
-        let found = value.as_str().and_then(|text| choices.iter().find(|(word, _)| *word == text));
+    pub(super) fn choice<T: Copy>(
+        &self,
+        name: &str,
+        default: T,
+        choices: &[(&str, T)],
+        errors: &mut Errors,
+    ) -> T {
+        let Some(value) = self.raw(name) else {
+            return default;
+        };
+        let found = value
+            .as_str()
+            .and_then(|text| choices.iter().find(|(word, _)| *word == text));
         match found {
             Some((_, choice)) => *choice,
             None => {
                 let words: Vec<_> = choices.iter().map(|(word, _)| *word).collect();
-                errors.wrong(&self.at(name), value, &format!("one of {}", words.join(", ")));
+                errors.wrong(
+                    &self.at(name),
+                    value,
+                    &format!("one of {}", words.join(", ")),
+                );
                 default
             }
         }
     }
 
     /// A list; its items with their paths.
-    pub(super) fn list(&self, name: &str, expected: &str, errors: &mut Errors) -> Vec<(String, &'a Value)> {
+    pub(super) fn list(
+        &self,
+        name: &str,
+        expected: &str,
+        errors: &mut Errors,
+    ) -> Vec<(String, &'a Value)> {
         let path = self.at(name);
         match self.raw(name) {
             None => Vec::new(),
-            Some(Value::Array(items)) => {
-                items.iter().enumerate().map(|(number, item)| (format!("{path}[{number}]"), item)).collect()
-            }
+            Some(Value::Array(items)) => items
+                .iter()
+                .enumerate()
+                .map(|(number, item)| (format!("{path}[{number}]"), item))
+                .collect(),
             Some(other) => {
                 errors.wrong(&path, other, expected);
                 Vec::new()
@@ -159,7 +215,9 @@ impl<'a> Fields<'a> {
     pub(super) fn texts(&self, name: &str, expected: &str, errors: &mut Errors) -> Vec<String> {
         let mut texts: Vec<String> = Vec::new();
         for (path, item) in self.list(name, expected, errors) {
-            let Some(text) = as_text(item, &path, "a string", errors) else { continue };
+            let Some(text) = as_text(item, &path, "a string", errors) else {
+                continue;
+            };
             if texts.iter().any(|known| known == text) {
                 errors.add(&path, "the same again");
             } else {
@@ -170,7 +228,12 @@ impl<'a> Fields<'a> {
     }
 }
 
-pub(super) fn as_text<'a>(value: &'a Value, path: &str, expected: &str, errors: &mut Errors) -> Option<&'a str> {
+pub(super) fn as_text<'a>(
+    value: &'a Value,
+    path: &str,
+    expected: &str,
+    errors: &mut Errors,
+) -> Option<&'a str> {
     match value.as_str() {
         Some(text) if !text.is_empty() => Some(text),
         Some(_) => {
@@ -187,10 +250,14 @@ pub(super) fn as_text<'a>(value: &'a Value, path: &str, expected: &str, errors: 
 /// The known name that a misspelt one most likely means: at most two edits away, or one the other's
 /// beginning.
 fn nearest<'a>(name: &str, known: &[&'a str]) -> Option<&'a str> {
-    let (distance, near) = known.iter().map(|candidate| (edits(name, candidate), *candidate)).min()?;
+    let (distance, near) = known
+        .iter()
+        .map(|candidate| (edits(name, candidate), *candidate))
+        .min()?;
     let limit = if near.len() <= 4 { 1 } else { 2 };
     (distance <= limit).then_some(near).or_else(|| {
-        let shorter = |candidate: &&&str| candidate.starts_with(name) || name.starts_with(**candidate);
+        let shorter =
+            |candidate: &&&str| candidate.starts_with(name) || name.starts_with(**candidate);
         known.iter().find(shorter).copied()
     })
 }
@@ -202,12 +269,20 @@ fn edits(a: &str, b: &str) -> usize {
     for (i, &x) in a.iter().enumerate() {
         let mut row = vec![i + 1];
         for (j, &y) in b.iter().enumerate() {
-            let up = |back: usize, column: usize| rows.get((i + 1) - back).and_then(|r| r.get(column)).copied();
+            let up = |back: usize, column: usize| {
+                rows.get((i + 1) - back)
+                    .and_then(|r| r.get(column))
+                    .copied()
+            };
             let substituted = up(1, j).unwrap_or(usize::MAX - 1) + usize::from(x != y);
             let deleted = up(1, j + 1).unwrap_or(usize::MAX - 1) + 1;
             let inserted = row.last().copied().unwrap_or(0) + 1;
             let swapped = i > 0 && j > 0 && a.get(i - 1) == Some(&y) && b.get(j - 1) == Some(&x);
-            let swap = if swapped { up(2, j - 1).map_or(usize::MAX, |n| n + 1) } else { usize::MAX };
+            let swap = if swapped {
+                up(2, j - 1).map_or(usize::MAX, |n| n + 1)
+            } else {
+                usize::MAX
+            };
             row.push(substituted.min(deleted).min(inserted).min(swap));
         }
         rows.push(row);
@@ -221,7 +296,13 @@ mod tests {
 
     #[test]
     fn edit_distances() {
-        for (a, b, distance) in [("", "", 0), ("a", "", 1), ("endpont", "endpoint", 1), ("nmae", "name", 1), ("kitten", "sitting", 3)] {
+        for (a, b, distance) in [
+            ("", "", 0),
+            ("a", "", 1),
+            ("endpont", "endpoint", 1),
+            ("nmae", "name", 1),
+            ("kitten", "sitting", 3),
+        ] {
             assert_eq!(edits(a, b), distance, "{a} {b}");
         }
     }

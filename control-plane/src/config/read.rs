@@ -8,20 +8,45 @@ use serde_json::Value;
 
 use super::fields::{Errors, Fields, as_text};
 use super::{
-    Config, ContentFormat, FieldError, FleetSecret, LogFormat, PoolConfig, REPLICAS_MAX, ReplicaConfig, TOKENS_MAX,
-    TokenIds,
+    Config, ContentFormat, FieldError, FleetSecret, LogFormat, PoolConfig, REPLICAS_MAX,
+    ReplicaConfig, TOKENS_MAX, TokenIds,
 };
 
-const TOP: &[&str] = &[
-    "listen", "tokens", "token_files", "fleet_secret", "fleet_secret_file", "data_dir", "snapshot_interval_ms",
-    "scrape_interval_ms", "scrape_timeout_ms", "down_after_misses", "publish_interval_ms", "startup_grace_ms",
-    "page_bytes", "log_level", "log_format", "pools",
+pub(super) const TOP: &[&str] = &[
+    "listen",
+    "tokens",
+    "token_files",
+    "fleet_secret",
+    "fleet_secret_file",
+    "data_dir",
+    "snapshot_interval_ms",
+    "scrape_interval_ms",
+    "scrape_timeout_ms",
+    "down_after_misses",
+    "publish_interval_ms",
+    "startup_grace_ms",
+    "page_bytes",
+    "log_level",
+    "log_format",
+    "pools",
 ];
-const POOL: &[&str] = &[
-    "name", "model_dir", "models", "clusters", "token_ids", "full_reports", "memory_budget_bytes", "utc_offset",
-    "default_chat_template_kwargs", "exclude_tools_when_tool_choice_none", "content_format", "replicas",
+pub(super) const POOL: &[&str] = &[
+    "name",
+    "model_dir",
+    "models",
+    "clusters",
+    "token_ids",
+    "full_reports",
+    "memory_budget_bytes",
+    "utc_offset",
+    "default_chat_template_kwargs",
+    "exclude_tools_when_tool_choice_none",
+    "content_format",
+    "replicas",
 ];
-const REPLICA: &[&str] = &["name", "endpoint", "events", "replay", "topic", "metrics", "health"];
+pub(super) const REPLICA: &[&str] = &[
+    "name", "endpoint", "events", "replay", "topic", "metrics", "health",
+];
 
 const DAY_MS: u64 = 24 * 3600 * 1000;
 const ADDRESS: &str = "an address like 127.0.0.1:9400 or [::1]:9400";
@@ -45,7 +70,9 @@ fn top(value: &Value, errors: &mut Errors) -> Option<Config> {
         .parsed("listen", ADDRESS, errors, |text| text.parse().ok())
         .unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 9400)));
     let (tokens, token_files) = tokens(&f, errors);
-    let data_dir = f.required_text("data_dir", "a folder", errors).map(PathBuf::from);
+    let data_dir = f
+        .required_text("data_dir", "a folder", errors)
+        .map(PathBuf::from);
     let pools: Vec<PoolConfig> = match f.required("pools", "at least one pool", errors) {
         Some(Value::Array(items)) if items.is_empty() => {
             errors.add("pools", "empty: expected at least one pool");
@@ -53,7 +80,10 @@ fn top(value: &Value, errors: &mut Errors) -> Option<Config> {
         }
         Some(_) => {
             let items = f.list("pools", "a list of pools", errors);
-            items.iter().filter_map(|(path, item)| pool(item, path, errors)).collect()
+            items
+                .iter()
+                .filter_map(|(path, item)| pool(item, path, errors))
+                .collect()
         }
         None => Vec::new(),
     };
@@ -72,8 +102,16 @@ fn top(value: &Value, errors: &mut Errors) -> Option<Config> {
         publish_interval_ms: f.number("publish_interval_ms", 3, 0..=10_000, errors),
         startup_grace_ms: f.number("startup_grace_ms", 5000, 0..=600_000, errors),
         page_bytes: size(f.number("page_bytes", 4096, 1024..=65_536, errors)),
-        log_level: f.text("log_level", "a level or filter", errors).unwrap_or("info").to_owned(),
-        log_format: f.choice("log_format", LogFormat::Text, &[("text", LogFormat::Text), ("json", LogFormat::Json)], errors),
+        log_level: f
+            .text("log_level", "a level or filter", errors)
+            .unwrap_or("info")
+            .to_owned(),
+        log_format: f.choice(
+            "log_format",
+            LogFormat::Text,
+            &[("text", LogFormat::Text), ("json", LogFormat::Json)],
+            errors,
+        ),
         pools,
     })
 }
@@ -88,16 +126,32 @@ fn tokens(f: &Fields<'_>, errors: &mut Errors) -> (Vec<String>, Vec<PathBuf>) {
     for (path, item) in f.list("tokens", "a list of tokens", errors) {
         match item.as_str().filter(|text| is_token(text)) {
             Some(token) => tokens.push(token.to_owned()),
-            None => errors.add(&path, "expected a token: printable ASCII without spaces (quote it if it is a number)"),
+            None => errors.add(
+                &path,
+                "expected a token: printable ASCII without spaces (quote it if it is a number)",
+            ),
         }
     }
-    let files: Vec<PathBuf> = f.texts("token_files", "a list of files", errors).into_iter().map(PathBuf::from).collect();
-    let given = f.raw("tokens").is_some_and(|value| value != &Value::Array(Vec::new())) || !files.is_empty();
+    let files: Vec<PathBuf> = f
+        .texts("token_files", "a list of files", errors)
+        .into_iter()
+        .map(PathBuf::from)
+        .collect();
+    let given = f
+        .raw("tokens")
+        .is_some_and(|value| value != &Value::Array(Vec::new()))
+        || !files.is_empty();
     if !given {
-        errors.add("tokens", "missing: expected at least one token, here or in token_files");
+        errors.add(
+            "tokens",
+            "missing: expected at least one token, here or in token_files",
+        );
     }
     if tokens.len() + files.len() > TOKENS_MAX {
-        errors.add("tokens", format!("more than {TOKENS_MAX} tokens and token_files"));
+        errors.add(
+            "tokens",
+            format!("more than {TOKENS_MAX} tokens and token_files"),
+        );
     }
     (tokens, files)
 }
@@ -112,7 +166,10 @@ fn fleet_secret(f: &Fields<'_>, errors: &mut Errors) -> FleetSecret {
     let file = f.text("fleet_secret_file", "a file", errors);
     match (inline, file) {
         (Some(_), Some(_)) => {
-            errors.add("fleet_secret_file", "both this and fleet_secret: expected one of them");
+            errors.add(
+                "fleet_secret_file",
+                "both this and fleet_secret: expected one of them",
+            );
             FleetSecret::Generated
         }
         (Some(value), None) => match value.as_str().filter(|secret| secret.len() >= 16) {
@@ -129,7 +186,9 @@ fn fleet_secret(f: &Fields<'_>, errors: &mut Errors) -> FleetSecret {
 
 fn pool(value: &Value, path: &str, errors: &mut Errors) -> Option<PoolConfig> {
     let f = Fields::open(value, path, POOL, errors)?;
-    let name = f.required_text("name", "a name", errors).filter(|name| check_name(name, &f.at("name"), errors));
+    let name = f
+        .required_text("name", "a name", errors)
+        .filter(|name| check_name(name, &f.at("name"), errors));
     let model_dir = f.required_text("model_dir", "the model's folder", errors);
     let models = some_texts(&f, "models", "at least one model name", errors);
     let clusters = some_texts(&f, "clusters", "at least one Envoy cluster", errors);
@@ -138,7 +197,10 @@ fn pool(value: &Value, path: &str, errors: &mut Errors) -> Option<PoolConfig> {
     if f.raw("replicas").is_some_and(Value::is_array) && items.is_empty() {
         errors.add(&f.at("replicas"), "empty: expected at least one replica");
     }
-    let replicas = items.iter().filter_map(|(path, item)| replica(item, path, errors)).collect();
+    let replicas = items
+        .iter()
+        .filter_map(|(path, item)| replica(item, path, errors))
+        .collect();
     let kwargs = match f.raw("default_chat_template_kwargs") {
         None => serde_json::Map::new(),
         Some(Value::Object(map)) => map.clone(),
@@ -147,8 +209,16 @@ fn pool(value: &Value, path: &str, errors: &mut Errors) -> Option<PoolConfig> {
             serde_json::Map::new()
         }
     };
-    let token_ids = [("auto", TokenIds::Auto), ("on", TokenIds::On), ("off", TokenIds::Off)];
-    let formats = [("auto", ContentFormat::Auto), ("string", ContentFormat::String), ("openai", ContentFormat::Openai)];
+    let token_ids = [
+        ("auto", TokenIds::Auto),
+        ("on", TokenIds::On),
+        ("off", TokenIds::Off),
+    ];
+    let formats = [
+        ("auto", ContentFormat::Auto),
+        ("string", ContentFormat::String),
+        ("openai", ContentFormat::Openai),
+    ];
     Some(PoolConfig {
         name: name.unwrap_or_default().to_owned(),
         model_dir: PathBuf::from(model_dir.unwrap_or_default()),
@@ -156,10 +226,21 @@ fn pool(value: &Value, path: &str, errors: &mut Errors) -> Option<PoolConfig> {
         clusters,
         token_ids: f.choice("token_ids", TokenIds::Auto, &token_ids, errors),
         full_reports: f.flag("full_reports", false, errors),
-        memory_budget_bytes: size(f.number("memory_budget_bytes", 1 << 30, 1 << 20..=1 << 44, errors)),
-        utc_offset_minutes: f.parsed("utc_offset", "an offset like +02:00", errors, utc_offset).unwrap_or(0),
+        memory_budget_bytes: size(f.number(
+            "memory_budget_bytes",
+            1 << 30,
+            1 << 20..=1 << 44,
+            errors,
+        )),
+        utc_offset_minutes: f
+            .parsed("utc_offset", "an offset like +02:00", errors, utc_offset)
+            .unwrap_or(0),
         default_chat_template_kwargs: kwargs,
-        exclude_tools_when_tool_choice_none: f.flag("exclude_tools_when_tool_choice_none", false, errors),
+        exclude_tools_when_tool_choice_none: f.flag(
+            "exclude_tools_when_tool_choice_none",
+            false,
+            errors,
+        ),
         content_format: f.choice("content_format", ContentFormat::Auto, &formats, errors),
         replicas,
     })
@@ -177,9 +258,15 @@ fn some_texts(f: &Fields<'_>, name: &str, expected: &str, errors: &mut Errors) -
 fn check_name(name: &str, path: &str, errors: &mut Errors) -> bool {
     let fine = name.len() <= 128
         && !name.starts_with('.')
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b':' | b'[' | b']'));
+        && name.bytes().all(|byte| {
+            byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b':' | b'[' | b']')
+        });
     if !fine {
-        errors.wrong(path, &Value::from(name), "at most 128 letters, digits, - _ . : [ ], not beginning with a dot");
+        errors.wrong(
+            path,
+            &Value::from(name),
+            "at most 128 letters, digits, - _ . : [ ], not beginning with a dot",
+        );
     }
     fine
 }
@@ -191,7 +278,11 @@ fn utc_offset(text: &str) -> Option<i32> {
         _ => return None,
     };
     let (hours, minutes) = rest.split_once(':')?;
-    let digits = |text: &str| (text.len() == 2 && text.bytes().all(|b| b.is_ascii_digit())).then(|| text.parse::<i32>().ok()).flatten();
+    let digits = |text: &str| {
+        (text.len() == 2 && text.bytes().all(|b| b.is_ascii_digit()))
+            .then(|| text.parse::<i32>().ok())
+            .flatten()
+    };
     let (hours, minutes) = (digits(hours)?, digits(minutes)?);
     (hours <= 14 && minutes < 60).then_some(sign * (hours * 60 + minutes))
 }
@@ -199,18 +290,25 @@ fn utc_offset(text: &str) -> Option<i32> {
 fn replica(value: &Value, path: &str, errors: &mut Errors) -> Option<ReplicaConfig> {
     let f = Fields::open(value, path, REPLICA, errors)?;
     f.required("endpoint", ENDPOINT, errors);
-    let endpoint: Option<SocketAddr> = f.parsed("endpoint", ENDPOINT, errors, |text| text.parse().ok().filter(|a: &SocketAddr| a.port() != 0));
+    let endpoint: Option<SocketAddr> = f.parsed("endpoint", ENDPOINT, errors, |text| {
+        text.parse().ok().filter(|a: &SocketAddr| a.port() != 0)
+    });
     f.required("events", ZMQ, errors);
     let events = f.parsed("events", ZMQ, errors, zmq);
     let replay = f.parsed("replay", ZMQ, errors, zmq);
     let endpoint = endpoint.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
-    let name = f.text("name", "a name", errors).filter(|name| check_name(name, &f.at("name"), errors));
+    let name = f
+        .text("name", "a name", errors)
+        .filter(|name| check_name(name, &f.at("name"), errors));
     let topic = match f.raw("topic") {
-        Some(value) if value.as_str() != Some("") => as_text(value, &f.at("topic"), "a string", errors).unwrap_or_default(),
+        Some(value) if value.as_str() != Some("") => {
+            as_text(value, &f.at("topic"), "a string", errors).unwrap_or_default()
+        }
         _ => "",
     };
     let url = |name: &str, errors: &mut Errors| {
-        f.parsed(name, HTTP, errors, http).unwrap_or_else(|| format!("http://{endpoint}/{name}"))
+        f.parsed(name, HTTP, errors, http)
+            .unwrap_or_else(|| format!("http://{endpoint}/{name}"))
     };
     Some(ReplicaConfig {
         name: name.map_or_else(|| endpoint.to_string(), str::to_owned),
@@ -232,7 +330,9 @@ fn zmq(text: &str) -> Option<String> {
         let fine = port != 0 && !host.is_empty() && host != "*" && !bare_v6 && !host.contains('/');
         return fine.then(|| text.to_owned());
     }
-    text.strip_prefix("ipc://").filter(|path| !path.is_empty()).map(|_| text.to_owned())
+    text.strip_prefix("ipc://")
+        .filter(|path| !path.is_empty())
+        .map(|_| text.to_owned())
 }
 
 fn http(text: &str) -> Option<String> {
@@ -253,21 +353,49 @@ fn check_unique(pools: &[PoolConfig], errors: &mut Errors) {
     let mut count = 0;
     for (number, pool) in pools.iter().enumerate() {
         let path = format!("pools[{number}]");
-        claim("pool name", pool.name.clone(), format!("{path}.name"), errors);
+        claim(
+            "pool name",
+            pool.name.clone(),
+            format!("{path}.name"),
+            errors,
+        );
         for model in &pool.models {
             for cluster in &pool.clusters {
-                claim("model and cluster", format!("{model} in {cluster}"), format!("{path}.models"), errors);
+                claim(
+                    "model and cluster",
+                    format!("{model} in {cluster}"),
+                    format!("{path}.models"),
+                    errors,
+                );
             }
         }
         for (number, replica) in pool.replicas.iter().enumerate() {
             let path = format!("{path}.replicas[{number}]");
-            claim("replica name", replica.name.clone(), format!("{path}.name"), errors);
-            claim("endpoint", replica.endpoint.to_string(), format!("{path}.endpoint"), errors);
-            claim("events endpoint", replica.events.clone(), format!("{path}.events"), errors);
+            claim(
+                "replica name",
+                replica.name.clone(),
+                format!("{path}.name"),
+                errors,
+            );
+            claim(
+                "endpoint",
+                replica.endpoint.to_string(),
+                format!("{path}.endpoint"),
+                errors,
+            );
+            claim(
+                "events endpoint",
+                replica.events.clone(),
+                format!("{path}.events"),
+                errors,
+            );
             count += 1;
         }
     }
     if count > REPLICAS_MAX {
-        errors.add("pools", format!("{count} replicas: expected at most {REPLICAS_MAX}"));
+        errors.add(
+            "pools",
+            format!("{count} replicas: expected at most {REPLICAS_MAX}"),
+        );
     }
 }

@@ -16,7 +16,9 @@ pools:
 fn errors(text: &str) -> String {
     match Config::parse(text) {
         Ok(config) => format!("accepted: {config:?}"),
-        Err(ConfigError::Invalid(errors)) => errors.iter().map(|error| format!("{error}\n")).collect(),
+        Err(ConfigError::Invalid(errors)) => {
+            errors.iter().map(|error| format!("{error}\n")).collect()
+        }
         Err(other) => other.to_string(),
     }
 }
@@ -26,16 +28,34 @@ fn defaults_are_as_documented() {
     let config = Config::parse(MINIMAL).unwrap();
     assert_eq!(config.listen.to_string(), "127.0.0.1:9400");
     assert_eq!(config.fleet_secret, FleetSecret::Generated);
-    let numbers = [config.snapshot_interval_ms, config.scrape_interval_ms, config.scrape_timeout_ms, config.publish_interval_ms, config.startup_grace_ms];
+    let numbers = [
+        config.snapshot_interval_ms,
+        config.scrape_interval_ms,
+        config.scrape_timeout_ms,
+        config.publish_interval_ms,
+        config.startup_grace_ms,
+    ];
     assert_eq!(numbers, [10_000, 200, 1000, 3, 5000]);
     assert_eq!((config.down_after_misses, config.page_bytes), (3, 4096));
-    assert_eq!((config.log_level.as_str(), config.log_format), ("info", LogFormat::Text));
+    assert_eq!(
+        (config.log_level.as_str(), config.log_format),
+        ("info", LogFormat::Text)
+    );
     let pool = &config.pools[0];
-    assert_eq!((pool.token_ids, pool.full_reports, pool.utc_offset_minutes), (TokenIds::Auto, false, 0));
-    assert_eq!((pool.memory_budget_bytes, pool.content_format), (1 << 30, ContentFormat::Auto));
+    assert_eq!(
+        (pool.token_ids, pool.full_reports, pool.utc_offset_minutes),
+        (TokenIds::Auto, false, 0)
+    );
+    assert_eq!(
+        (pool.memory_budget_bytes, pool.content_format),
+        (1 << 30, ContentFormat::Auto)
+    );
     let replica = &pool.replicas[0];
     assert_eq!(replica.name, "127.0.0.1:8101");
-    assert_eq!((replica.replay.as_deref(), replica.topic.as_str()), (None, ""));
+    assert_eq!(
+        (replica.replay.as_deref(), replica.topic.as_str()),
+        (None, "")
+    );
     assert_eq!(replica.metrics, "http://127.0.0.1:8101/metrics");
     assert_eq!(replica.health, "http://127.0.0.1:8101/health");
 }
@@ -81,17 +101,33 @@ pools:
 ",
     )
     .unwrap();
-    assert_eq!((config.listen.to_string().as_str(), config.tokens.len(), config.token_files.len()), ("[::1]:9500", 2, 2));
-    assert_eq!(config.fleet_secret, FleetSecret::Inline("sixteen-bytes-or-more".into()));
+    assert_eq!(
+        (
+            config.listen.to_string().as_str(),
+            config.tokens.len(),
+            config.token_files.len()
+        ),
+        ("[::1]:9500", 2, 2)
+    );
+    assert_eq!(
+        config.fleet_secret,
+        FleetSecret::Inline("sixteen-bytes-or-more".into())
+    );
     let pool = &config.pools[0];
-    assert_eq!((pool.token_ids, pool.full_reports, pool.utc_offset_minutes), (TokenIds::On, true, -210));
+    assert_eq!(
+        (pool.token_ids, pool.full_reports, pool.utc_offset_minutes),
+        (TokenIds::On, true, -210)
+    );
     assert_eq!(pool.default_chat_template_kwargs["enable_thinking"], false);
     assert!(pool.exclude_tools_when_tool_choice_none);
     assert_eq!(pool.content_format, ContentFormat::Openai);
     let replica = &pool.replicas[0];
     assert_eq!(replica.events, "tcp://[::1]:5557");
     assert_eq!(replica.replay.as_deref(), Some("tcp://engine.local:5558"));
-    assert_eq!((replica.topic.as_str(), replica.health.as_str()), ("kv@", "http://localhost:1/h"));
+    assert_eq!(
+        (replica.topic.as_str(), replica.health.as_str()),
+        ("kv@", "http://localhost:1/h")
+    );
 }
 
 #[test]
@@ -150,7 +186,11 @@ pools: missing: expected at least one pool
 ";
     assert_eq!(errors("{}"), expected);
     assert_eq!(errors("[]"), "[]: expected a mapping\n");
-    assert!(errors("a: [").starts_with("not YAML: "), "{}", errors("a: ["));
+    assert!(
+        errors("a: [").starts_with("not YAML: "),
+        "{}",
+        errors("a: [")
+    );
 }
 
 #[test]
@@ -183,10 +223,25 @@ pools[1].models: "demo in pool": the same model and cluster as pools[0].models
 
 #[test]
 fn secrets_are_not_shown() {
-    let text = MINIMAL.replace("[secret-token]", "['with space']").replace("data_dir", "fleet_secret: hunter2\ndata_dir");
+    let text = MINIMAL
+        .replace("[secret-token]", "['with space']")
+        .replace("data_dir", "fleet_secret: hunter2\ndata_dir");
     let errors = errors(&text);
-    assert!(!errors.contains("with space") && !errors.contains("hunter2"), "{errors}");
+    assert!(
+        !errors.contains("with space") && !errors.contains("hunter2"),
+        "{errors}"
+    );
     assert_eq!(errors.lines().count(), 2, "{errors}");
-    let config = Config::parse(&MINIMAL.replace("data_dir", "fleet_secret: a-long-enough-secret\ndata_dir")).unwrap();
+    let config =
+        Config::parse(&MINIMAL.replace("data_dir", "fleet_secret: a-long-enough-secret\ndata_dir"))
+            .unwrap();
     assert!(!format!("{:?}", config.fleet_secret).contains("long"));
+}
+
+#[test]
+fn every_field_has_its_documentation() {
+    let source = include_str!("../config.rs");
+    for name in [read::TOP, read::POOL, read::REPLICA].concat() {
+        assert!(source.contains(&format!("`{name}`")), "{name}");
+    }
 }

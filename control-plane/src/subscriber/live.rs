@@ -67,16 +67,26 @@ impl LiveReader {
         let (sender, events) = mpsc::channel(QUEUED_BATCHES_MAX);
         let queued_bytes = Arc::new(AtomicUsize::new(0));
         let reconnect = Arc::new(Notify::new());
-        let queue = Queue { sender, bytes: queued_bytes.clone(), lost: false };
+        let queue = Queue {
+            sender,
+            bytes: queued_bytes.clone(),
+            lost: false,
+        };
         let task = tokio::spawn(keep_subscribed(endpoint, topic, queue, reconnect.clone()));
-        Self { events, queued_bytes, reconnect, task }
+        Self {
+            events,
+            queued_bytes,
+            reconnect,
+            task,
+        }
     }
 
     /// The next event; `None` if the task is gone.
     pub async fn next(&mut self) -> Option<LiveEvent> {
         let event = self.events.recv().await;
         if let Some(LiveEvent::Batch { payload, .. }) = &event {
-            self.queued_bytes.fetch_sub(payload.len(), Ordering::Relaxed);
+            self.queued_bytes
+                .fetch_sub(payload.len(), Ordering::Relaxed);
         }
         event
     }
@@ -107,7 +117,11 @@ impl Queue {
             return;
         }
         self.bytes.fetch_add(len, Ordering::Relaxed);
-        if self.sender.try_send(LiveEvent::Batch { seq, payload }).is_err() {
+        if self
+            .sender
+            .try_send(LiveEvent::Batch { seq, payload })
+            .is_err()
+        {
             self.bytes.fetch_sub(len, Ordering::Relaxed);
             self.lost = true;
         }
@@ -124,14 +138,19 @@ impl Queue {
     }
 }
 
-async fn keep_subscribed(endpoint: String, topic: String, mut queue: Queue, reconnect: Arc<Notify>) {
+async fn keep_subscribed(
+    endpoint: String,
+    topic: String,
+    mut queue: Queue,
+    reconnect: Arc<Notify>,
+) {
     loop {
         match connect(&endpoint, &topic).await {
-            Ok(socket) => {
+            Ok((socket, monitor)) => {
                 if queue.sender.send(LiveEvent::Connected).await.is_err() {
                     return;
                 }
-                drain(socket, &mut queue, &reconnect).await;
+                drain(socket, monitor, &mut queue, &reconnect).await;
                 queue.lost = false;
                 if queue.sender.send(LiveEvent::Disconnected).await.is_err() {
                     return;
@@ -143,19 +162,29 @@ async fn keep_subscribed(endpoint: String, topic: String, mut queue: Queue, reco
     }
 }
 
-async fn connect(endpoint: &str, topic: &str) -> Result<SubSocket, ZmqError> {
+/// What a socket says of its connections.
+trait Monitor: Stream<Item = SocketEvent> + Unpin + Send {}
+impl<S: Stream<Item = SocketEvent> + Unpin + Send> Monitor for S {}
+
+async fn connect(endpoint: &str, topic: &str) -> Result<(SubSocket, impl Monitor), ZmqError> {
     let mut options = SocketOptions::default();
     options.connect_timeout(CONNECT_TIMEOUT);
     let mut socket = SubSocket::with_options(options);
+    // Before connecting, so that no loss of the connection goes unseen.
+    let monitor = socket.monitor();
     socket.subscribe(topic).await?;
     socket.connect(endpoint).await?;
-    Ok(socket)
+    Ok((socket, monitor))
 }
 
 /// Reads until the connection is lost. The library would connect again by itself, but waits up to
 /// 30 s and does not say from where on events are heard again; so a lost connection ends here.
-async fn drain(mut socket: SubSocket, queue: &mut Queue, reconnect: &Notify) {
-    let mut monitor = socket.monitor();
+async fn drain(
+    mut socket: SubSocket,
+    mut monitor: impl Monitor,
+    queue: &mut Queue,
+    reconnect: &Notify,
+) {
     loop {
         tokio::select! {
             message = socket.recv() => match message {

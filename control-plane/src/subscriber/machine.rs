@@ -17,7 +17,8 @@
 use std::collections::VecDeque;
 
 use bytes::Bytes;
-use prefix_picker_core::checksum::checksum;
+
+use super::signals::{Input, Loss, Output, Position, digest};
 
 /// Most batches kept while a replay runs; more are let go and replayed later.
 const BUFFERED_BATCHES_MAX: usize = 20_000;
@@ -28,114 +29,16 @@ const DIGESTS_KEPT: usize = 256;
 /// Replays in a row without a single new batch after which history is given up.
 pub const FRUITLESS_REPLAYS_MAX: u32 = 4;
 
-/// A batch applied: its number and what its payload was.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Position {
-    /// The batch's number.
-    pub seq: u64,
-    /// [`digest`] of its payload.
-    pub digest: u64,
-}
-
-/// What a payload is recognised by.
-#[must_use]
-pub fn digest(payload: &[u8]) -> u64 {
-    checksum(0, payload)
-}
-
-/// What happened.
-#[derive(Clone, Debug)]
-pub enum Input {
-    /// The subscription stands; what is published from now on will be heard.
-    Connected,
-    /// The subscription is gone; what is published from now on is not heard.
-    Disconnected,
-    /// A batch was published.
-    Live {
-        /// Its number.
-        seq: u64,
-        /// Its bytes.
-        payload: Bytes,
-    },
-    /// Live batches were heard but could not be kept.
-    Overflow,
-    /// Nothing was heard for a while.
-    Idle,
-    /// A batch of the replay asked for last.
-    Replayed {
-        /// Its number.
-        seq: u64,
-        /// Its bytes.
-        payload: Bytes,
-    },
-    /// The replay asked for last is over.
-    ReplayEnd,
-    /// The replay asked for last broke off: no answer, or no more of it.
-    ReplayFailed,
-}
-
-/// What to do, in order.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Output {
-    /// The next batch.
-    Apply {
-        /// Its number.
-        seq: u64,
-        /// Its bytes.
-        payload: Bytes,
-        /// It was heard live rather than replayed.
-        live: bool,
-    },
-    /// Forget all that is known of the replica.
-    Reset(Loss),
-    /// Ask for all batches from this number on. Replaces any replay under way.
-    Replay {
-        /// The first batch wanted.
-        from: u64,
-        /// How many replays in a row brought nothing; wait longer the more.
-        fruitless: u32,
-    },
-    /// Connect anew: this connection does not bring what is published.
-    Reconnect,
-    /// What is known now does (`true`) or does not follow the engine.
-    Synced(bool),
-}
-
-/// Why all that was known of a replica was dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum Loss {
-    /// The engine has restarted.
-    Restart,
-    /// Batches are missing and the engine does not have them any more.
-    HistoryLost,
-    /// Batches may be missing, and there is no replay endpoint to ask.
-    NoReplay,
-    /// The replay endpoint does not answer.
-    ReplayFailed,
-    /// A batch could not be read at all: what it removed is not known.
-    Undecodable,
-}
-
-impl Loss {
-    /// Metric label and log field.
-    #[must_use]
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Restart => "restart",
-            Self::HistoryLost => "history_lost",
-            Self::NoReplay => "no_replay",
-            Self::ReplayFailed => "replay_failed",
-            Self::Undecodable => "undecodable",
-        }
-    }
-}
-
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
     /// Not subscribed.
     Offline,
     /// Asked for a replay from this number, with what it has brought so far.
-    Replaying { from: u64, first_seen: bool, brought: bool },
+    Replaying {
+        from: u64,
+        first_seen: bool,
+        brought: bool,
+    },
     /// Applying what is published.
     Live,
 }
@@ -231,10 +134,17 @@ impl Machine {
     /// Asks for a replay that begins with the last batch applied, which proves the engine's life.
     fn ask(&mut self, out: &mut Vec<Output>) {
         let from = self.last.map_or(0, |last| last.seq);
-        self.phase = Phase::Replaying { from, first_seen: false, brought: false };
+        self.phase = Phase::Replaying {
+            from,
+            first_seen: false,
+            brought: false,
+        };
         self.overflowed = false;
         self.checking_idle = false;
-        out.push(Output::Replay { from, fruitless: self.fruitless });
+        out.push(Output::Replay {
+            from,
+            fruitless: self.fruitless,
+        });
     }
 
     fn live(&mut self, seq: u64, payload: Bytes, out: &mut Vec<Output>) {
@@ -257,9 +167,13 @@ impl Machine {
     /// A live batch while no replay runs.
     fn take(&mut self, seq: u64, payload: Bytes, out: &mut Vec<Output>) {
         match self.last {
-            None if seq == 0 || !self.can_replay || self.given_up => self.apply(seq, payload, true, out),
+            None if seq == 0 || !self.can_replay || self.given_up => {
+                self.apply(seq, payload, true, out)
+            }
             None => self.fill(seq, payload, out),
-            Some(last) if last.seq.checked_add(1) == Some(seq) => self.apply(seq, payload, true, out),
+            Some(last) if last.seq.checked_add(1) == Some(seq) => {
+                self.apply(seq, payload, true, out)
+            }
             Some(last) if seq <= last.seq => {
                 if !self.is_known(seq, &payload) {
                     self.restarted(Some((seq, payload)), out);
@@ -311,12 +225,21 @@ impl Machine {
     }
 
     fn replayed(&mut self, seq: u64, payload: Bytes, out: &mut Vec<Output>) {
-        let Phase::Replaying { from, first_seen, .. } = self.phase else { return };
+        let Phase::Replaying {
+            from, first_seen, ..
+        } = self.phase
+        else {
+            return;
+        };
         if !first_seen {
             if seq < from {
                 return; // older than asked for: harmless
             }
-            self.phase = Phase::Replaying { from, first_seen: true, brought: false };
+            self.phase = Phase::Replaying {
+                from,
+                first_seen: true,
+                brought: false,
+            };
             match self.last {
                 Some(last) if seq == last.seq && digest(&payload) == last.digest => return,
                 Some(last) if seq == last.seq => return self.restarted_in_replay(out),
@@ -358,7 +281,14 @@ impl Machine {
     }
 
     fn replay_ended(&mut self, out: &mut Vec<Output>) {
-        let Phase::Replaying { first_seen, brought, .. } = self.phase else { return };
+        let Phase::Replaying {
+            first_seen,
+            brought,
+            ..
+        } = self.phase
+        else {
+            return;
+        };
         if !first_seen && self.last.is_some() {
             // The engine has not even the batch applied last: it has restarted.
             return self.restarted_in_replay(out);
@@ -385,7 +315,9 @@ impl Machine {
     }
 
     fn replay_failed(&mut self, out: &mut Vec<Output>) {
-        let Phase::Replaying { brought, .. } = self.phase else { return };
+        let Phase::Replaying { brought, .. } = self.phase else {
+            return;
+        };
         if self.checking_idle && !brought && !self.overflowed {
             // Nothing says that anything is missing.
             self.phase = Phase::Live;
@@ -428,7 +360,10 @@ impl Machine {
     }
 
     fn apply(&mut self, seq: u64, payload: Bytes, live: bool, out: &mut Vec<Output>) {
-        let position = Position { seq, digest: digest(&payload) };
+        let position = Position {
+            seq,
+            digest: digest(&payload),
+        };
         self.last = Some(position);
         self.given_up = false;
         if self.digests.len() >= DIGESTS_KEPT {

@@ -62,7 +62,11 @@ enum ReplayError {
     Unwanted,
 }
 
-async fn read_all(endpoint: &str, from: u64, events: &mpsc::Sender<ReplayEvent>) -> Result<(), ReplayError> {
+async fn read_all(
+    endpoint: &str,
+    from: u64,
+    events: &mpsc::Sender<ReplayEvent>,
+) -> Result<(), ReplayError> {
     let mut options = SocketOptions::default();
     options.connect_timeout(CONNECT_TIMEOUT);
     let mut socket = DealerSocket::with_options(options);
@@ -71,7 +75,9 @@ async fn read_all(endpoint: &str, from: u64, events: &mpsc::Sender<ReplayEvent>)
     request.push_back(Bytes::copy_from_slice(&from.to_be_bytes()));
     socket.send(request).await?;
     loop {
-        let message = timeout(SILENCE_MAX, socket.recv()).await.map_err(|_| ReplayError::Silence)??;
+        let message = timeout(SILENCE_MAX, socket.recv())
+            .await
+            .map_err(|_| ReplayError::Silence)??;
         let frames = message.into_vec();
         let seq = match frame::parse(&frames) {
             Ok(Frame::End) => return Ok(()),
@@ -82,7 +88,10 @@ async fn read_all(endpoint: &str, from: u64, events: &mpsc::Sender<ReplayEvent>)
             }
         };
         if let Some(payload) = frames.into_iter().next_back() {
-            events.send(ReplayEvent::Batch { seq, payload }).await.map_err(|_| ReplayError::Unwanted)?;
+            events
+                .send(ReplayEvent::Batch { seq, payload })
+                .await
+                .map_err(|_| ReplayError::Unwanted)?;
         }
     }
 }

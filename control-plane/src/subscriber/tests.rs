@@ -1,2 +1,3 @@
 mod machine;
+mod simulation;
 mod sockets;

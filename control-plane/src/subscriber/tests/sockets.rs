@@ -13,7 +13,10 @@ const WAIT_MAX: Duration = Duration::from_secs(20);
 const END: &[u8] = &[0xff; 8];
 
 fn message(frames: &[&[u8]]) -> ZmqMessage {
-    let frames: Vec<Bytes> = frames.iter().map(|frame| Bytes::copy_from_slice(frame)).collect();
+    let frames: Vec<Bytes> = frames
+        .iter()
+        .map(|frame| Bytes::copy_from_slice(frame))
+        .collect();
     ZmqMessage::try_from(frames).unwrap()
 }
 
@@ -45,21 +48,40 @@ impl Engine {
         let published = Arc::new(Mutex::new(Vec::new()));
         let ring = published.clone();
         let replay_task = tokio::spawn(serve_replays(router, ring, framing));
-        Self { life, publisher, published, events, replay, replay_task }
+        Self {
+            life,
+            publisher,
+            published,
+            events,
+            replay,
+            replay_task,
+        }
     }
 
     async fn new() -> Self {
-        Self::start(1, "tcp://127.0.0.1:0", "tcp://127.0.0.1:0", Framing::WithTopic).await
+        Self::start(
+            1,
+            "tcp://127.0.0.1:0",
+            "tcp://127.0.0.1:0",
+            Framing::WithTopic,
+        )
+        .await
     }
 
     /// Publishes the next batch; `heard`: by whoever is subscribed.
     async fn publish(&mut self, heard: bool) {
         let seq = self.published.lock().unwrap().len();
         let payload = format!("{}/{seq}", self.life);
-        self.published.lock().unwrap().push(Bytes::from(payload.clone()));
+        self.published
+            .lock()
+            .unwrap()
+            .push(Bytes::from(payload.clone()));
         if heard {
             let seq = (seq as u64).to_be_bytes();
-            self.publisher.send(message(&[b"kv@a", &seq, payload.as_bytes()])).await.unwrap();
+            self.publisher
+                .send(message(&[b"kv@a", &seq, payload.as_bytes()]))
+                .await
+                .unwrap();
         }
     }
 
@@ -71,17 +93,31 @@ impl Engine {
     }
 
     fn source(&self) -> Source {
-        Source { name: "test".into(), events: self.events.clone(), replay: Some(self.replay.clone()), topic: String::new() }
+        Source {
+            name: "test".into(),
+            events: self.events.clone(),
+            replay: Some(self.replay.clone()),
+            topic: String::new(),
+        }
     }
 }
 
 async fn serve_replays(mut router: RouterSocket, ring: Arc<Mutex<Vec<Bytes>>>, framing: Framing) {
     while let Ok(request) = router.recv().await {
         let frames = request.into_vec();
-        let [id, empty, start] = &frames[..] else { panic!("{frames:?}") };
+        let [id, empty, start] = &frames[..] else {
+            panic!("{frames:?}")
+        };
         assert!(empty.is_empty(), "no delimiter");
         let start = u64::from_be_bytes(start[..].try_into().unwrap()) as usize;
-        let kept: Vec<_> = ring.lock().unwrap().iter().cloned().enumerate().skip(start).collect();
+        let kept: Vec<_> = ring
+            .lock()
+            .unwrap()
+            .iter()
+            .cloned()
+            .enumerate()
+            .skip(start)
+            .collect();
         for (seq, payload) in kept {
             let seq = (seq as u64).to_be_bytes();
             let answer = match framing {
@@ -144,7 +180,11 @@ impl Recorder {
     async fn until(&self, what: &str, fulfilled: impl Fn(&Seen) -> bool) {
         let deadline = tokio::time::Instant::now() + WAIT_MAX;
         while !fulfilled(&self.seen.lock().unwrap()) {
-            assert!(tokio::time::Instant::now() < deadline, "{what}: {:?}", self.state());
+            assert!(
+                tokio::time::Instant::now() < deadline,
+                "{what}: {:?}",
+                self.state()
+            );
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     }
@@ -152,12 +192,20 @@ impl Recorder {
     /// Waits until exactly the first `count` batches of a life are known.
     async fn until_known(&self, life: u64, count: usize) {
         let expected: Vec<_> = (0..count).map(|seq| format!("{life}/{seq}")).collect();
-        self.until(&format!("{count} of life {life}"), |seen| seen.synced && seen.known == expected).await;
+        self.until(&format!("{count} of life {life}"), |seen| {
+            seen.synced && seen.known == expected
+        })
+        .await;
     }
 
     fn state(&self) -> (usize, Option<String>, Vec<Loss>, bool) {
         let seen = self.seen.lock().unwrap();
-        (seen.known.len(), seen.known.last().cloned(), seen.resets.clone(), seen.synced)
+        (
+            seen.known.len(),
+            seen.known.last().cloned(),
+            seen.resets.clone(),
+            seen.synced,
+        )
     }
 }
 
@@ -216,7 +264,9 @@ async fn an_engine_that_is_not_there_yet_and_one_that_restarts() {
     }
     recorder.until_known(2, 20).await;
     second.die().await;
-    recorder.until("the end is noticed", |seen| !seen.synced).await;
+    recorder
+        .until("the end is noticed", |seen| !seen.synced)
+        .await;
 
     // The new life's numbers have passed ours before we see any of them.
     let mut third = Engine::start(3, &events, &replay, Framing::WithTopic).await;
@@ -234,8 +284,16 @@ async fn an_engine_that_is_not_there_yet_and_one_that_restarts() {
 async fn ipv6_topics_and_no_replay() {
     let mut engine = Engine::start(1, "tcp://[::1]:0", "tcp://[::1]:0", Framing::WithTopic).await;
     let recorder = Recorder::default();
-    let source = Source { replay: None, topic: "kv@".into(), ..engine.source() };
-    assert!(source.events.starts_with("tcp://[::1]:"), "{}", source.events);
+    let source = Source {
+        replay: None,
+        topic: "kv@".into(),
+        ..engine.source()
+    };
+    assert!(
+        source.events.starts_with("tcp://[::1]:"),
+        "{}",
+        source.events
+    );
     let task = follow(source, &recorder);
     // Without replay nothing tells when the subscription is heeded.
     tokio::time::sleep(Duration::from_millis(500)).await;
@@ -244,7 +302,11 @@ async fn ipv6_topics_and_no_replay() {
     recorder.until_known(1, 2).await;
     engine.publish(false).await;
     engine.publish(true).await;
-    recorder.until("goes on after the loss", |seen| seen.synced && seen.known == ["1/3"]).await;
+    recorder
+        .until("goes on after the loss", |seen| {
+            seen.synced && seen.known == ["1/3"]
+        })
+        .await;
     assert_eq!(recorder.state().2, vec![Loss::NoReplay]);
     task.abort();
 }
@@ -253,30 +315,47 @@ async fn ipv6_topics_and_no_replay() {
 async fn a_slow_index_never_holds_up_the_engine() {
     const BATCHES: usize = 40_000;
     let mut engine = Engine::new().await;
-    let recorder = Recorder { stall: Duration::from_millis(1500), ..Recorder::default() };
+    let recorder = Recorder {
+        stall: Duration::from_millis(1500),
+        ..Recorder::default()
+    };
     let task = follow(engine.source(), &recorder);
     recorder.until("connected", |seen| seen.synced).await;
     for _ in 0..BATCHES {
         engine.publish(true).await;
     }
-    recorder.until("all of them", |seen| seen.synced && seen.known.len() == BATCHES).await;
+    recorder
+        .until("all of them", |seen| {
+            seen.synced && seen.known.len() == BATCHES
+        })
+        .await;
     assert_eq!(recorder.state().2, vec![]);
-    assert!(recorder.seen.lock().unwrap().overflows > 0, "the queue never ran over, so nothing was tried");
+    assert!(
+        recorder.seen.lock().unwrap().overflows > 0,
+        "the queue never ran over, so nothing was tried"
+    );
     task.abort();
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_snapshot_is_continued_or_refused() {
-    use super::super::machine::digest;
+    use super::super::signals::digest;
     let mut engine = Engine::new().await;
     for _ in 0..10 {
         engine.publish(false).await;
     }
     for (text, first, resets) in [("1/6", "1/7", vec![]), ("0/6", "1/0", vec![Loss::Restart])] {
         let recorder = Recorder::default();
-        let resume = Position { seq: 6, digest: digest(text.as_bytes()) };
+        let resume = Position {
+            seq: 6,
+            digest: digest(text.as_bytes()),
+        };
         let task = tokio::spawn(run(engine.source(), Some(resume), recorder.clone()));
-        recorder.until("caught up", |seen| seen.synced && seen.known.last().is_some_and(|last| last == "1/9")).await;
+        recorder
+            .until("caught up", |seen| {
+                seen.synced && seen.known.last().is_some_and(|last| last == "1/9")
+            })
+            .await;
         assert_eq!(recorder.seen.lock().unwrap().known[0], first);
         assert_eq!(recorder.state().2, resets);
         task.abort();

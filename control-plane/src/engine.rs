@@ -1,0 +1,479 @@
+//! What the control plane knows, and the table it makes of it.
+//!
+//! Subscribers bring events ([`Engine::apply`]), scrapers loads ([`Engine::scraped`]); the server
+//! asks for answers ([`Engine::answer`]) and waits for news ([`Engine::news`]). Changes are gathered
+//! in the pools' indices and written to the table by [`Engine::publish`], which [`publish_loop`]
+//! calls a few milliseconds after the first of them, so that a burst is one change for gateways.
+//!
+//! Locks are held for one step each. Where one is taken inside another, it is the table's, inside a
+//! pool's index's or inside the fleet's.
+//!
+//! Absent here: sockets and files. Time is a parameter, but for how long [`publish_loop`] gathers.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use prefix_picker_core::blocks::PoolKey;
+use prefix_picker_core::ids::{BlockHash, Epoch, ReplicaIndex};
+use prefix_picker_core::prompt::{Capability, Profile};
+use prefix_picker_core::sync::{Answer, Poll, ProfileRecord};
+use prefix_picker_core::table::{TableStore, encode_group};
+use tokio::sync::{Notify, watch};
+
+use crate::config::{Config, TokenIds};
+use crate::events::{KvEvent, KvEventBatch};
+use crate::index::{ApplyStats, IndexConfig, IndexStats, PoolIndex, StreamPosition};
+use crate::subscriber::Position;
+use crate::vocab::Vocab;
+
+mod answer;
+mod fleet;
+pub mod sink;
+pub mod snapshot;
+
+pub use answer::{answer, has_news};
+use fleet::{Fleet, Replica};
+pub use fleet::{Load, Scraped};
+
+/// Tokens of a store that are measured for the pool's bytes per token.
+const MEASURED_TOKENS: usize = 64;
+
+/// A pool with its model's files read.
+#[derive(Debug)]
+pub struct PoolParts {
+    /// How requests become text.
+    pub profile: Profile,
+    /// What token ids stand for.
+    pub vocab: Vocab,
+}
+
+/// One pool.
+pub struct Pool {
+    /// As configured.
+    pub name: String,
+    index: Mutex<PoolIndex>,
+    vocab: Arc<Vocab>,
+    /// Token-id prompts are indexed once a gateway reports one.
+    ids_on_report: bool,
+    ids_on: AtomicBool,
+    measured: Mutex<Measured>,
+}
+
+/// What stores tell of a pool besides its blocks.
+#[derive(Clone, Copy, Debug, Default)]
+struct Measured {
+    bytes: u64,
+    tokens: u64,
+    block_size: u32,
+}
+
+/// See the module's text.
+pub struct Engine {
+    pools: Vec<Pool>,
+    profiles: Vec<ProfileRecord>,
+    table: Mutex<TableStore>,
+    fleet: Mutex<Fleet>,
+    dirty: Notify,
+    open: AtomicBool,
+    news: watch::Sender<u64>,
+}
+
+/// A lock that outlives a panic elsewhere: what it guards is replaced as a whole or rebuilt.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Engine {
+    /// An engine that knows nothing of any replica yet. `parts` are the pools' in their order.
+    ///
+    /// `first_version` must be above all head versions of earlier lives; milliseconds since 1970 are.
+    #[must_use]
+    pub fn new(
+        config: &Config,
+        parts: Vec<PoolParts>,
+        secret: &[u8],
+        epoch: Epoch,
+        first_version: u64,
+    ) -> Self {
+        let mut pools = Vec::new();
+        let mut heads = Vec::new();
+        let mut profiles: Vec<ProfileRecord> = Vec::new();
+        for (pool, parts) in config.pools.iter().zip(parts) {
+            let key = PoolKey::derive(secret, &pool.name);
+            let profile_hash = parts.profile.hash();
+            let vocab = Arc::new(parts.vocab);
+            let ids_on = pool.token_ids == TokenIds::On;
+            let exact = |capability: &Capability| matches!(capability, Capability::Exact);
+            let index = PoolIndex::new(IndexConfig {
+                key,
+                profile_hash,
+                vocab: vocab.clone(),
+                text: exact(&parts.profile.chat) || exact(&parts.profile.completions),
+                token_ids: ids_on,
+                full_reports: pool.full_reports,
+                memory_budget_bytes: pool.memory_budget_bytes,
+            });
+            pools.push(Pool {
+                name: pool.name.clone(),
+                index: Mutex::new(index),
+                vocab,
+                ids_on_report: pool.token_ids == TokenIds::Auto,
+                ids_on: AtomicBool::new(ids_on),
+                measured: Mutex::default(),
+            });
+            heads.push(fleet::pool_head(pool, key, profile_hash, ids_on));
+            if profiles.iter().all(|known| known.hash != profile_hash) {
+                let json = serde_json::to_vec(&parts.profile).unwrap_or_default();
+                profiles.push(ProfileRecord {
+                    hash: profile_hash,
+                    json,
+                });
+            }
+        }
+        let replicas = config
+            .replicas()
+            .map(|(pool, replica)| Replica::new(pool, replica))
+            .collect();
+        let table = TableStore::new(epoch, config.page_bytes);
+        let fleet = Fleet::new(heads, replicas, &table, first_version);
+        Self {
+            pools,
+            profiles,
+            table: Mutex::new(table),
+            fleet: Mutex::new(fleet),
+            dirty: Notify::new(),
+            open: AtomicBool::new(false),
+            news: watch::Sender::new(0),
+        }
+    }
+
+    /// All pools, in the configuration's order.
+    #[must_use]
+    pub fn pools(&self) -> &[Pool] {
+        &self.pools
+    }
+
+    fn pool_of(&self, replica: ReplicaIndex) -> Option<&Pool> {
+        let pool = lock(&self.fleet).pool_of(replica)?;
+        self.pools.get(pool)
+    }
+
+    /// Takes the next batch of a replica's events.
+    pub fn apply(
+        &self,
+        replica: ReplicaIndex,
+        position: Position,
+        batch: &KvEventBatch,
+    ) -> ApplyStats {
+        let Some(pool) = self.pool_of(replica) else {
+            return ApplyStats::default();
+        };
+        pool.measure(batch);
+        let stats = {
+            let mut index = lock(&pool.index);
+            let stats = index.apply(replica, batch);
+            index.set_position(replica, to_stream(position));
+            stats
+        };
+        self.dirty.notify_one();
+        stats
+    }
+
+    /// Forgets what a replica holds.
+    pub fn drop_replica(&self, replica: ReplicaIndex) {
+        if let Some(pool) = self.pool_of(replica) {
+            lock(&pool.index).drop_replica(replica);
+            self.dirty.notify_one();
+        }
+    }
+
+    /// How far a replica's events have been applied.
+    #[must_use]
+    pub fn position(&self, replica: ReplicaIndex) -> Option<Position> {
+        let pool = self.pool_of(replica)?;
+        let position = lock(&pool.index).position(replica)?;
+        Some(Position {
+            seq: position.sequence,
+            digest: u64::from_le_bytes(position.digest),
+        })
+    }
+
+    /// What is known of a replica follows its engine, or no longer does.
+    pub fn synced(&self, replica: ReplicaIndex, synced: bool) {
+        self.change(|fleet| fleet.set_synced(replica, synced));
+    }
+
+    /// The outcome of a scrape. Loads reach gateways with the next [`Self::announce_loads`], a change
+    /// of health at once.
+    pub fn scraped(&self, replica: ReplicaIndex, scraped: Scraped) {
+        if lock(&self.fleet).scraped(replica, scraped) {
+            self.announce();
+        }
+    }
+
+    /// Tells gateways of loads that have changed.
+    pub fn announce_loads(&self) {
+        self.change(Fleet::loads_changed);
+    }
+
+    /// Takes a replica out of service, or back in.
+    pub fn drain(&self, replica: ReplicaIndex, draining: bool) {
+        self.change(|fleet| fleet.set_draining(replica, draining));
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Fleet) -> bool) {
+        let changed = change(&mut lock(&self.fleet));
+        if changed {
+            self.announce();
+        }
+    }
+
+    /// Makes the head anew, and wakes those who wait if it differs.
+    fn announce(&self) {
+        let measured: Vec<_> = self
+            .pools
+            .iter()
+            .map(|pool| (*lock(&pool.measured), pool.ids_on.load(Ordering::Acquire)))
+            .collect();
+        let changed = {
+            let mut fleet = lock(&self.fleet);
+            for (number, (measured, ids_on)) in measured.into_iter().enumerate() {
+                fleet.measured(
+                    number,
+                    measured.bytes_per_token_milli(),
+                    measured.block_size,
+                    ids_on,
+                );
+            }
+            // Inside, so that no older layout overtakes a newer one.
+            let (generation, page_count, seq) = {
+                let table = lock(&self.table);
+                (table.generation(), table.page_count(), table.seq())
+            };
+            fleet.rebuild(generation, page_count, seq)
+        };
+        if changed {
+            self.wake();
+        }
+    }
+
+    fn wake(&self) {
+        self.news
+            .send_modify(|count| *count = count.wrapping_add(1));
+    }
+
+    /// Writes what has changed to the table. True: there is more to do.
+    pub fn publish(&self) -> bool {
+        let mut more = false;
+        let mut changed = false;
+        let generation = lock(&self.table).generation();
+        for pool in &self.pools {
+            let mut index = lock(&pool.index);
+            let mut groups: Vec<(BlockHash, Option<Vec<u8>>)> = Vec::new();
+            index.drain_dirty(|anchor, spec| {
+                let body = spec.and_then(|spec| match encode_group(&spec) {
+                    Ok(body) => Some(body),
+                    Err(error) => {
+                        tracing::error!(pool = %pool.name, ?anchor, %error, "group left out of the table");
+                        None
+                    }
+                });
+                groups.push((anchor, body));
+            });
+            more |= index.stats().unsettled > 0;
+            // The index stays locked: what a later batch says must not be overtaken.
+            let mut table = lock(&self.table);
+            for (anchor, body) in groups {
+                changed |= match body {
+                    Some(body) => table.upsert(anchor, body),
+                    None => table.remove(anchor),
+                };
+            }
+        }
+        if lock(&self.table).generation() != generation {
+            self.announce();
+        }
+        if changed {
+            self.wake();
+        }
+        more
+    }
+
+    /// Does a bounded part of the work that credits need, where [`Self::publish`] says there is some.
+    pub fn settle(&self) {
+        for pool in &self.pools {
+            let mut index = lock(&pool.index);
+            if index.stats().unsettled > 0 {
+                index.settle();
+            }
+        }
+        self.dirty.notify_one();
+    }
+
+    /// Gateways get answers from now on.
+    pub fn open(&self) {
+        if !self.open.swap(true, Ordering::AcqRel) {
+            self.announce();
+            self.wake();
+        }
+    }
+
+    /// Do gateways get answers?
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.open.load(Ordering::Acquire)
+    }
+
+    /// Names of the replicas of which nothing final is known yet: neither followed nor down.
+    #[must_use]
+    pub fn unsettled_replicas(&self) -> Vec<String> {
+        lock(&self.fleet).unsettled()
+    }
+
+    /// Counts up with every change that a gateway may want to hear of.
+    #[must_use]
+    pub fn news(&self) -> watch::Receiver<u64> {
+        self.news.subscribe()
+    }
+
+    /// What a poll is answered now.
+    #[must_use]
+    pub fn answer(&self, poll: &Poll) -> Answer {
+        self.note_token_ids(poll);
+        let (head, version) = lock(&self.fleet).encoded();
+        let table = lock(&self.table);
+        answer(poll, &table, &head, version, &self.profiles)
+    }
+
+    fn note_token_ids(&self, poll: &Poll) {
+        let mut changed = false;
+        for pool in self
+            .pools
+            .iter()
+            .filter(|pool| pool.ids_on_report && poll.token_id_pools.contains(&pool.name))
+        {
+            if !pool.ids_on.swap(true, Ordering::AcqRel) {
+                tracing::info!(pool = %pool.name, "token-id prompts are indexed from now on");
+                lock(&pool.index).set_token_ids(true);
+                changed = true;
+            }
+        }
+        if changed {
+            self.announce();
+        }
+    }
+
+    /// Size of the table: its bytes, pages, newest sequence number and groups.
+    #[must_use]
+    pub fn table_size(&self) -> TableSize {
+        let table = lock(&self.table);
+        TableSize {
+            bytes: table.bytes(),
+            pages: table.page_count(),
+            seq: table.seq(),
+            groups: table.len(),
+            generation: table.generation(),
+        }
+    }
+
+    /// Engine blocks that a replica holds, and its state.
+    #[must_use]
+    pub fn replica_blocks(&self, replica: ReplicaIndex) -> usize {
+        self.pool_of(replica)
+            .map_or(0, |pool| lock(&pool.index).held_blocks(replica))
+    }
+
+    /// The head as it is now.
+    #[must_use]
+    pub fn head(&self) -> prefix_picker_core::sync::Head {
+        lock(&self.fleet).head().clone()
+    }
+}
+
+/// See [`Engine::table_size`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TableSize {
+    /// Of all pages.
+    pub bytes: usize,
+    /// Pages.
+    pub pages: u32,
+    /// Newest sequence number.
+    pub seq: u64,
+    /// Groups.
+    pub groups: usize,
+    /// Page layout.
+    pub generation: u32,
+}
+
+fn to_stream(position: Position) -> StreamPosition {
+    StreamPosition {
+        sequence: position.seq,
+        digest: position.digest.to_le_bytes(),
+    }
+}
+
+impl Pool {
+    /// Size and history of the index.
+    #[must_use]
+    pub fn stats(&self) -> IndexStats {
+        lock(&self.index).stats()
+    }
+
+    /// Learns bytes per token from the first tokens of a batch's stores, and the block size.
+    fn measure(&self, batch: &KvEventBatch) {
+        let stored = batch.events.iter().find_map(|event| match event {
+            KvEvent::Stored(stored) if stored.is_dense() => Some(stored),
+            _ => None,
+        });
+        let Some(stored) = stored else { return };
+        let lengths = stored
+            .tokens
+            .iter()
+            .take(MEASURED_TOKENS)
+            .filter_map(|token| self.vocab.bytes(*token))
+            .map(<[u8]>::len);
+        let (tokens, bytes) = lengths.fold((0u64, 0u64), |(n, sum), len| (n + 1, sum + len as u64));
+        let mut measured = lock(&self.measured);
+        if measured.tokens > 1 << 20 {
+            // Half-forgotten, so that it follows what is asked now.
+            measured.tokens /= 2;
+            measured.bytes /= 2;
+        }
+        measured.tokens += tokens;
+        measured.bytes += bytes;
+        measured.block_size = measured.block_size.max(stored.block_size);
+    }
+}
+
+impl Measured {
+    fn bytes_per_token_milli(self) -> u32 {
+        u32::try_from(
+            self.bytes
+                .saturating_mul(1000)
+                .checked_div(self.tokens)
+                .unwrap_or(0),
+        )
+        .unwrap_or(u32::MAX)
+    }
+}
+
+/// Publishes changes `gather` after the first of them, for ever.
+pub async fn publish_loop(engine: Arc<Engine>, gather: Duration) {
+    loop {
+        engine.dirty.notified().await;
+        tokio::time::sleep(gather).await;
+        let engine = engine.clone();
+        let done = tokio::task::spawn_blocking(move || {
+            if engine.publish() {
+                engine.settle();
+            }
+        });
+        if done.await.is_err() {
+            tracing::error!("publishing failed");
+        }
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests;

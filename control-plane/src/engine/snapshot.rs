@@ -1,0 +1,86 @@
+//! The indices on disk.
+//!
+//! A hot prefix is never evicted and so never announced again: after a restart the engines' replay
+//! rings may no longer tell of it. A snapshot keeps the blocks of each pool together with the last
+//! batch applied of each replica; the subscriber goes on from there, or drops what it cannot prove.
+//!
+//! One file a pool, written beside and renamed, so that a crash leaves the last whole one.
+
+use std::fs::{self, File};
+use std::io::{BufReader, BufWriter, Write};
+use std::path::{Path, PathBuf};
+
+use prefix_picker_core::ids::ReplicaIndex;
+
+use super::{Engine, lock};
+use crate::config::Config;
+use crate::index::SnapshotError;
+
+fn path(dir: &Path, pool: &str) -> PathBuf {
+    dir.join(format!("pool-{pool}.snapshot"))
+}
+
+/// Writes all pools' snapshots.
+///
+/// # Errors
+/// The first that the system reports; earlier files stay whole.
+pub fn write(engine: &Engine, config: &Config) -> std::io::Result<u64> {
+    let names: Vec<String> = config
+        .replicas()
+        .map(|(_, replica)| replica.name.clone())
+        .collect();
+    let mut bytes = 0;
+    for pool in engine.pools() {
+        let target = path(&config.data_dir, &pool.name);
+        let beside = target.with_extension("snapshot.new");
+        let mut file = BufWriter::with_capacity(1 << 20, File::create(&beside)?);
+        // Into memory first, so that the index is not held while the disk works.
+        let mut image = Vec::new();
+        lock(&pool.index).write_snapshot(&mut image, |replica| {
+            names.get(usize::from(replica.0)).cloned()
+        })?;
+        file.write_all(&image)?;
+        let file = file
+            .into_inner()
+            .map_err(std::io::IntoInnerError::into_error)?;
+        file.sync_all()?;
+        fs::rename(&beside, &target)?;
+        bytes += image.len() as u64;
+    }
+    // The renames themselves must reach the disk.
+    File::open(&config.data_dir)?.sync_all()?;
+    Ok(bytes)
+}
+
+/// Loads what snapshots there are. One that cannot be used is reported and left out.
+pub fn load(engine: &Engine, config: &Config) {
+    for (number, pool) in engine.pools().iter().enumerate() {
+        let path = path(&config.data_dir, &pool.name);
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => continue,
+            Err(error) => {
+                tracing::warn!(pool = %pool.name, path = %path.display(), %error, "snapshot cannot be opened");
+                continue;
+            }
+        };
+        let find = |name: &str| {
+            let at = config
+                .replicas()
+                .position(|(pool, replica)| pool == number && replica.name == name)?;
+            u16::try_from(at).ok().map(ReplicaIndex)
+        };
+        let loaded: Result<_, SnapshotError> =
+            lock(&pool.index).read_snapshot(&mut BufReader::with_capacity(1 << 20, file), find);
+        match loaded {
+            Ok(loaded) => tracing::info!(
+                pool = %pool.name, blocks = loaded.nodes, replicas = loaded.replicas, unknown_replicas = loaded.unknown_replicas,
+                "snapshot loaded"
+            ),
+            Err(error) => {
+                tracing::warn!(pool = %pool.name, path = %path.display(), %error, "snapshot not used")
+            }
+        }
+    }
+    engine.dirty.notify_one();
+}

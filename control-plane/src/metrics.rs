@@ -1,0 +1,255 @@
+//! The control plane's Prometheus metrics, all defined here.
+//!
+//! Labels are pools, replicas and closed sets of words; never anything of a request.
+
+use std::sync::Mutex;
+use std::sync::PoisonError;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use prefix_picker_core::ids::ReplicaIndex;
+use prefix_picker_core::sync::{Head, ReplicaState};
+use prometheus_client::encoding::{EncodeLabelSet, text};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::metrics::info::Info;
+use prometheus_client::registry::Registry;
+
+use crate::config::Config;
+use crate::engine::Engine;
+
+/// One replica.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct ReplicaLabels {
+    /// Its pool.
+    pub pool: String,
+    /// Its name.
+    pub replica: String,
+}
+
+/// One pool.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct PoolLabels {
+    /// Its name.
+    pub pool: String,
+}
+
+/// KV events.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct EventLabels {
+    /// The replica's pool.
+    pub pool: String,
+    /// The replica.
+    pub replica: String,
+    /// `stored`, `removed`, `cleared`, `bad` or `undecodable` (a whole batch).
+    pub kind: &'static str,
+}
+
+/// Losses of all that was known of a replica.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct ResetLabels {
+    /// The replica's pool.
+    pub pool: String,
+    /// The replica.
+    pub replica: String,
+    /// See [`crate::subscriber::Loss`].
+    pub why: &'static str,
+}
+
+/// Answers to polls, scrapes, snapshots.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct ResultLabels {
+    /// A word of a closed set.
+    pub result: &'static str,
+}
+
+type ByReplica = Family<ReplicaLabels, Counter>;
+type GaugeByReplica = Family<ReplicaLabels, Gauge>;
+type GaugeByPool = Family<PoolLabels, Gauge>;
+
+/// Each metric once: its help text is its documentation.
+macro_rules! metrics {
+    ($($visibility:vis $field:ident: $type:ty = $name:literal, $help:literal;)*) => {
+        /// All metrics.
+        pub struct Metrics {
+            registry: Mutex<Registry>,
+            /// From an engine's batch to the index, by both clocks.
+            pub event_lag_seconds: Histogram,
+            $(#[doc = $help] $visibility $field: $type,)*
+        }
+
+        impl Metrics {
+            /// All at zero.
+            #[must_use]
+            pub fn new() -> Self {
+                let mut registry = Registry::with_prefix("prefix_picker");
+                let build = Info::new(vec![("version", env!("CARGO_PKG_VERSION"))]);
+                registry.register("build", "The program", build);
+                Self {
+                    event_lag_seconds: lag(&mut registry),
+                    $($field: add(&mut registry, $name, $help),)*
+                    registry: Mutex::new(registry),
+                }
+            }
+        }
+    };
+}
+
+metrics! {
+    pub events: Family<EventLabels, Counter> = "kv_events", "KV events taken";
+    pub batches: ByReplica = "kv_event_batches", "Batches of KV events applied";
+    pub desyncs: ByReplica = "kv_event_gaps", "Times that a replica's event stream had to be caught up with";
+    pub resets: Family<ResetLabels, Counter> = "replica_resets", "Times that all that was known of a replica was dropped";
+    pub replays: ByReplica = "kv_event_replays", "Replays asked for";
+    pub overflows: ByReplica = "kv_event_overflows", "Times that events came faster than they could be taken";
+    pub scrape_errors: ByReplica = "scrape_errors", "Scrapes of engine metrics or health that failed";
+    pub last_seq: GaugeByReplica = "replica_last_seq", "Number of the last batch applied";
+    pub connected: GaugeByReplica = "replica_connected", "Whether the event connection stands";
+    pub synced: GaugeByReplica = "replica_synced", "Whether what is known of the replica follows its engine";
+    replica_blocks: GaugeByReplica = "replica_blocks", "Engine blocks held";
+    replica_state: Family<StateLabels, Gauge> = "replica_state", "1 for the state the replica is in";
+    index_nodes: GaugeByPool = "index_engine_blocks", "Distinct engine blocks in the index";
+    index_blocks: GaugeByPool = "index_blocks", "Our blocks in the index";
+    index_memory_bytes: GaugeByPool = "index_memory_bytes", "Memory of the index";
+    index_pending: GaugeByPool = "index_pending_blocks", "Blocks held without credit since their content is not known";
+    index_dropped: GaugeByPool = "index_dropped_blocks", "Blocks dropped to stay within the memory budget, ever";
+    table_bytes: Gauge = "table_bytes", "Bytes of all table pages";
+    table_pages: Gauge = "table_pages", "Table pages";
+    table_groups: Gauge = "table_groups", "Groups in the table";
+    table_seq: Gauge = "table_seq", "Newest change of the table";
+    table_generation: Gauge = "table_generation", "Page layout";
+    head_version: Gauge = "head_version", "Version of the head";
+    pub polls: Family<ResultLabels, Counter> = "polls", "Polls answered, by what the answer held of the table";
+    pub answer_bytes: Counter = "answer_bytes", "Bytes of answers to polls";
+    pub polls_waiting: Gauge = "polls_waiting", "Polls that wait for news";
+    pub snapshots: Family<ResultLabels, Counter> = "snapshots", "Snapshots written, or failed";
+    pub snapshot_bytes: Gauge = "snapshot_bytes", "Size of the last snapshot";
+}
+
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+struct StateLabels {
+    pool: String,
+    replica: String,
+    state: &'static str,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// The text that Prometheus reads, with sizes as they are now.
+    #[must_use]
+    pub fn render(&self, engine: &Engine, config: &Config) -> String {
+        self.observe(engine, config);
+        let mut out = String::new();
+        let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        if text::encode(&mut out, &registry).is_err() {
+            tracing::error!("metrics cannot be written");
+        }
+        out
+    }
+
+    fn observe(&self, engine: &Engine, config: &Config) {
+        for pool in engine.pools() {
+            let labels = PoolLabels {
+                pool: pool.name.clone(),
+            };
+            let stats = pool.stats();
+            for (family, value) in [
+                (&self.index_nodes, stats.nodes),
+                (&self.index_blocks, stats.blocks),
+                (&self.index_memory_bytes, stats.memory_bytes),
+                (&self.index_pending, stats.pending),
+                (
+                    &self.index_dropped,
+                    usize::try_from(stats.dropped_for_memory).unwrap_or(usize::MAX),
+                ),
+            ] {
+                family.get_or_create(&labels).set(as_i64(value));
+            }
+        }
+        let size = engine.table_size();
+        self.table_bytes.set(as_i64(size.bytes));
+        self.table_pages.set(i64::from(size.pages));
+        self.table_groups.set(as_i64(size.groups));
+        self.table_seq
+            .set(i64::try_from(size.seq).unwrap_or(i64::MAX));
+        self.table_generation.set(i64::from(size.generation));
+        let head = engine.head();
+        self.head_version
+            .set(i64::try_from(head.version).unwrap_or(i64::MAX));
+        self.observe_replicas(engine, config, &head);
+    }
+
+    fn observe_replicas(&self, engine: &Engine, config: &Config, head: &Head) {
+        for ((number, (pool, replica)), state) in
+            (0u16..).zip(config.replicas()).zip(&head.replicas)
+        {
+            let pool = config
+                .pools
+                .get(pool)
+                .map(|pool| pool.name.clone())
+                .unwrap_or_default();
+            let labels = ReplicaLabels {
+                pool: pool.clone(),
+                replica: replica.name.clone(),
+            };
+            self.replica_blocks
+                .get_or_create(&labels)
+                .set(as_i64(engine.replica_blocks(ReplicaIndex(number))));
+            for (word, possible) in STATES {
+                let labels = StateLabels {
+                    pool: pool.clone(),
+                    replica: replica.name.clone(),
+                    state: word,
+                };
+                self.replica_state
+                    .get_or_create(&labels)
+                    .set((state.state == *possible).into());
+            }
+        }
+    }
+}
+
+const STATES: &[(&str, ReplicaState)] = &[
+    ("ready", ReplicaState::Ready),
+    ("warming", ReplicaState::Warming),
+    ("draining", ReplicaState::Draining),
+    ("down", ReplicaState::Down),
+];
+
+fn add<M: Default + Clone + prometheus_client::registry::Metric>(
+    registry: &mut Registry,
+    name: &str,
+    help: &str,
+) -> M {
+    let metric = M::default();
+    registry.register(name, help, metric.clone());
+    metric
+}
+
+fn lag(registry: &mut Registry) -> Histogram {
+    let buckets = [
+        0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 1.0, 5.0, 30.0,
+    ];
+    let metric = Histogram::new(buckets);
+    let help = "From an engine's batch to the index, by both clocks";
+    registry.register("kv_event_lag_seconds", help, metric.clone());
+    metric
+}
+
+fn as_i64(value: usize) -> i64 {
+    i64::try_from(value).unwrap_or(i64::MAX)
+}
+
+/// Seconds since 1970 by this machine's clock; for comparing with engines' time stamps only.
+#[must_use]
+pub fn unix_seconds() -> f64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0.0, |since| since.as_secs_f64())
+}

@@ -1,0 +1,137 @@
+//! Asks engines for their load and health.
+//!
+//! Each replica has a task that fetches metrics and health side by side. A replica is down after a
+//! few failures in a row and back at the first success. A load that cannot be read stays as it was.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use prefix_picker_core::ids::ReplicaIndex;
+use tokio::time::MissedTickBehavior;
+
+use crate::config::Config;
+use crate::engine::{Engine, Scraped};
+use crate::metrics::{Metrics, ReplicaLabels};
+
+pub mod parse;
+
+/// Most bytes of metrics that are read. A busy vLLM sends about 100 KB.
+const METRICS_BYTES_MAX: usize = 8 << 20;
+
+/// What is scraped of one replica.
+#[derive(Clone, Debug)]
+pub struct Target {
+    /// Its number.
+    pub replica: ReplicaIndex,
+    /// Its names.
+    pub labels: ReplicaLabels,
+    /// Where its metrics are.
+    pub metrics: String,
+    /// Where its health is.
+    pub health: String,
+}
+
+/// How often, and what counts as down.
+#[derive(Clone, Copy, Debug)]
+pub struct Pace {
+    /// From one scrape to the next.
+    pub interval: Duration,
+    /// How long one may take.
+    pub timeout: Duration,
+    /// Failures in a row after which a replica is down.
+    pub down_after_misses: u32,
+}
+
+impl Pace {
+    /// As configured.
+    #[must_use]
+    pub fn of(config: &Config) -> Self {
+        Self {
+            interval: Duration::from_millis(config.scrape_interval_ms),
+            timeout: Duration::from_millis(config.scrape_timeout_ms),
+            down_after_misses: config.down_after_misses,
+        }
+    }
+}
+
+/// Turns outcomes of health checks into what is believed.
+#[derive(Debug)]
+pub struct Health {
+    misses: u32,
+    limit: u32,
+}
+
+impl Health {
+    /// Nothing is known yet.
+    #[must_use]
+    pub fn new(limit: u32) -> Self {
+        Self { misses: 0, limit }
+    }
+
+    /// Takes one outcome. `None`: too early to say.
+    pub fn observe(&mut self, ok: bool) -> Option<bool> {
+        self.misses = if ok { 0 } else { self.misses.saturating_add(1) };
+        if ok {
+            Some(true)
+        } else {
+            (self.misses >= self.limit).then_some(false)
+        }
+    }
+}
+
+/// Scrapes one replica for ever.
+pub async fn run(
+    target: Target,
+    pace: Pace,
+    client: reqwest::Client,
+    engine: Arc<Engine>,
+    metrics: Arc<Metrics>,
+) {
+    let mut health = Health::new(pace.down_after_misses);
+    let mut ticks = tokio::time::interval(pace.interval);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        ticks.tick().await;
+        let (text, healthy) = tokio::join!(
+            fetch(&client, &target.metrics, pace.timeout),
+            is_ok(&client, &target.health, pace.timeout)
+        );
+        let figures = text.as_deref().map(parse::figures).unwrap_or_default();
+        if text.is_none() || !healthy {
+            metrics.scrape_errors.get_or_create(&target.labels).inc();
+        }
+        let scraped = Scraped {
+            healthy: health.observe(healthy),
+            load: figures.load(),
+            block_size: figures.block_size,
+        };
+        engine.scraped(target.replica, scraped);
+    }
+}
+
+async fn is_ok(client: &reqwest::Client, url: &str, timeout: Duration) -> bool {
+    let response = client.get(url).timeout(timeout).send().await;
+    response.is_ok_and(|response| response.status().is_success())
+}
+
+async fn fetch(client: &reqwest::Client, url: &str, timeout: Duration) -> Option<String> {
+    let mut response = client
+        .get(url)
+        .timeout(timeout)
+        .send()
+        .await
+        .ok()?
+        .error_for_status()
+        .ok()?;
+    let mut body = Vec::new();
+    while let Some(chunk) = response.chunk().await.ok()? {
+        if body.len() + chunk.len() > METRICS_BYTES_MAX {
+            return None;
+        }
+        body.extend_from_slice(&chunk);
+    }
+    String::from_utf8(body).ok()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,121 @@
+//! Reads the few figures we need out of an engine's metrics.
+//!
+//! One engine process reports a line per data-parallel rank and model name; counts are summed, the
+//! fullest cache counts. vLLM's names, and SGLang's.
+
+use crate::engine::Load;
+
+/// What the metrics said.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Figures {
+    /// Requests running.
+    pub running: Option<f64>,
+    /// Requests waiting.
+    pub waiting: Option<f64>,
+    /// Used share of the KV cache, 0 to 1.
+    pub kv_usage: Option<f64>,
+    /// Tokens per block.
+    pub block_size: Option<u32>,
+}
+
+impl Figures {
+    /// The load; `None` unless running and waiting requests are both known.
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // clamped; `as` saturates
+    pub fn load(&self) -> Option<Load> {
+        let count = |value: f64| value.clamp(0.0, f64::from(u32::MAX)) as u32;
+        Some(Load {
+            running: count(self.running?),
+            waiting: count(self.waiting?),
+            kv_usage_permille: (self.kv_usage.unwrap_or(0.0).clamp(0.0, 1.0) * 1000.0).round()
+                as u16,
+        })
+    }
+}
+
+/// Reads a metrics text. Lines that are not understood are passed over.
+#[must_use]
+pub fn figures(text: &str) -> Figures {
+    let mut figures = Figures::default();
+    for line in text.lines() {
+        let Some((name, labels, rest)) = split(line) else {
+            continue;
+        };
+        match name {
+            "vllm:num_requests_running" | "sglang:num_running_reqs" => {
+                add(&mut figures.running, rest)
+            }
+            "vllm:num_requests_waiting" | "sglang:num_queue_reqs" => {
+                add(&mut figures.waiting, rest)
+            }
+            "vllm:kv_cache_usage_perc" | "vllm:gpu_cache_usage_perc" | "sglang:token_usage" => {
+                if let Some(value) = value(rest) {
+                    figures.kv_usage =
+                        Some(figures.kv_usage.map_or(value, |known| known.max(value)));
+                }
+            }
+            "vllm:cache_config_info" => {
+                let size = label(labels, "block_size").and_then(|size| size.parse().ok());
+                figures.block_size = size.filter(|size| *size > 0).or(figures.block_size);
+            }
+            _ => {}
+        }
+    }
+    figures
+}
+
+/// Name, labels between the braces, and what follows.
+fn split(line: &str) -> Option<(&str, &str, &str)> {
+    let end = line.find(['{', ' '])?;
+    let (name, rest) = line.split_at_checked(end)?;
+    if !(name.starts_with("vllm:") || name.starts_with("sglang:")) {
+        return None;
+    }
+    match rest.strip_prefix('{') {
+        // A label's value may hold a brace; the last one ends them.
+        Some(rest) => rest
+            .rsplit_once('}')
+            .map(|(labels, rest)| (name, labels, rest)),
+        None => Some((name, "", rest)),
+    }
+}
+
+fn value(rest: &str) -> Option<f64> {
+    rest.split_ascii_whitespace()
+        .next()?
+        .parse::<f64>()
+        .ok()
+        .filter(|value| value.is_finite())
+}
+
+fn add(sum: &mut Option<f64>, rest: &str) {
+    if let Some(value) = value(rest) {
+        *sum = Some(sum.unwrap_or(0.0) + value);
+    }
+}
+
+/// A label's value. Escapes are left as they are: none of ours has any.
+fn label<'a>(labels: &'a str, wanted: &str) -> Option<&'a str> {
+    let mut rest = labels;
+    loop {
+        let (name, after) = rest.split_once("=\"")?;
+        let mut end = None;
+        let mut escaped = false;
+        for (at, byte) in after.bytes().enumerate() {
+            match byte {
+                _ if escaped => escaped = false,
+                b'\\' => escaped = true,
+                b'"' => {
+                    end = Some(at);
+                    break;
+                }
+                _ => {}
+            }
+        }
+        let end = end?;
+        if name.trim_start_matches([',', ' ']) == wanted {
+            return after.get(..end);
+        }
+        rest = after.get(end + 1..)?;
+    }
+}

@@ -1,0 +1,83 @@
+use super::Health;
+use super::parse::{Figures, figures};
+use crate::engine::Load;
+
+#[test]
+fn ranks_are_summed_and_other_lines_passed_over() {
+    let text = "# HELP vllm:num_requests_running Number of requests
+# TYPE vllm:num_requests_running gauge
+vllm:num_requests_running{engine=\"0\",model_name=\"a}b\"} 2.0
+vllm:num_requests_running{engine=\"1\",model_name=\"a}b\"} 3.0 1700000000
+vllm:num_requests_waiting{engine=\"0\"} 1e1
+vllm:num_requests_waiting_by_reason{engine=\"0\",reason=\"capacity\"} 7.0
+vllm:kv_cache_usage_perc{engine=\"0\"} 0.25
+vllm:kv_cache_usage_perc{engine=\"1\"} 0.5004
+vllm:cache_config_info{_block_size=\"9\",block_size=\"32\",engine=\"0\",odd=\"a\\\"b,block_size=\\\"1\"} 1.0
+process_start_time_seconds 1.7e9
+nonsense
+";
+    let got = figures(text);
+    assert_eq!(
+        got,
+        Figures {
+            running: Some(5.0),
+            waiting: Some(10.0),
+            kv_usage: Some(0.5004),
+            block_size: Some(32)
+        }
+    );
+    assert_eq!(
+        got.load(),
+        Some(Load {
+            running: 5,
+            waiting: 10,
+            kv_usage_permille: 500
+        })
+    );
+}
+
+#[test]
+fn sglang_and_odd_values() {
+    let got = figures(
+        "sglang:num_running_reqs 3\nsglang:num_queue_reqs{a=\"b\"} 4\nsglang:token_usage NaN\n",
+    );
+    assert_eq!(
+        got.load(),
+        Some(Load {
+            running: 3,
+            waiting: 4,
+            kv_usage_permille: 0
+        })
+    );
+    assert_eq!(
+        figures("vllm:num_requests_running -5\nvllm:num_requests_waiting +Inf\n").load(),
+        None
+    );
+    assert_eq!(figures("").load(), None);
+}
+
+#[test]
+fn the_metrics_of_a_real_engine() {
+    let path = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../shared/data/vllm-real");
+    let Ok(text) = std::fs::read_to_string(path.join("metrics-after.txt")) else {
+        eprintln!("skipped: no captured metrics here");
+        return;
+    };
+    let got = figures(&text);
+    assert!(got.load().is_some(), "{got:?}");
+    assert_eq!(got.block_size, Some(32));
+}
+
+#[test]
+fn down_after_some_misses_and_back_at_once() {
+    let mut health = Health::new(3);
+    let outcomes = [
+        true, false, false, true, false, false, false, false, true, false,
+    ];
+    let believed: Vec<_> = outcomes.into_iter().map(|ok| health.observe(ok)).collect();
+    let (up, down) = (Some(true), Some(false));
+    assert_eq!(
+        believed,
+        [up, None, None, up, None, None, down, down, up, None]
+    );
+}

@@ -1,0 +1,362 @@
+//! Puts the parts together and runs them until told to stop.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::Context;
+use axum::serve::ListenerExt;
+use prefix_picker_core::ids::{Epoch, ReplicaIndex};
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::config::{Config, ContentFormat, FleetSecret, PoolConfig};
+use crate::engine::sink::ReplicaSink;
+use crate::engine::{self, Engine, PoolParts, snapshot};
+use crate::metrics::{Metrics, ReplicaLabels, ResultLabels, unix_seconds};
+use crate::profiles::load_model_dir;
+use crate::scrape;
+use crate::server::auth::Tokens;
+use crate::server::{self, Shared};
+use crate::subscriber;
+
+/// A snapshot is written at most for one part in so many of the time, since the index waits for it.
+const SNAPSHOT_SHARE: u32 = 20;
+/// Time between readings of the token files.
+const TOKENS_INTERVAL: Duration = Duration::from_secs(5);
+/// How often a start looks whether all replicas are known.
+const OPEN_INTERVAL: Duration = Duration::from_millis(20);
+/// How long open connections may take to end at a stop.
+const STOP_MAX: Duration = Duration::from_secs(3);
+
+/// A control plane that has been set up and not started yet.
+pub struct Serve {
+    config: Arc<Config>,
+    engine: Arc<Engine>,
+    metrics: Arc<Metrics>,
+    tokens: Arc<Tokens>,
+    listener: TcpListener,
+}
+
+impl Serve {
+    /// Reads everything the configuration names and takes the listening address.
+    ///
+    /// # Errors
+    /// If a file is missing or broken, or the address is taken.
+    pub async fn open(config: Config) -> anyhow::Result<Self> {
+        let dir = &config.data_dir;
+        std::fs::create_dir_all(dir)
+            .with_context(|| format!("data_dir {} cannot be made", dir.display()))?;
+        let tokens = Tokens::open(&config.tokens, &config.token_files)?;
+        let secret = fleet_secret(&config)?;
+        let parts = config
+            .pools
+            .iter()
+            .map(pool_parts)
+            .collect::<anyhow::Result<Vec<_>>>()?;
+        // Milliseconds since 1970: above the versions of any earlier life.
+        #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
+        let version = (unix_seconds() * 1000.0) as u64;
+        let epoch = Epoch(random_u64()?.max(1));
+        let engine = Arc::new(Engine::new(&config, parts, &secret, epoch, version));
+        snapshot::load(&engine, &config);
+        let listener = TcpListener::bind(config.listen)
+            .await
+            .with_context(|| format!("cannot listen on {}", config.listen))?;
+        Ok(Self {
+            config: Arc::new(config),
+            engine,
+            metrics: Arc::new(Metrics::new()),
+            tokens: Arc::new(tokens),
+            listener,
+        })
+    }
+
+    /// Where it listens.
+    ///
+    /// # Errors
+    /// If the system does not say.
+    pub fn address(&self) -> std::io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// The brain, for tests.
+    #[must_use]
+    pub fn engine(&self) -> Arc<Engine> {
+        self.engine.clone()
+    }
+
+    /// Runs until `stop` ends, then writes the snapshots.
+    ///
+    /// # Errors
+    /// If the server or the last snapshot fails.
+    pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) -> anyhow::Result<()> {
+        let (stopping, stopped) = watch::channel(false);
+        let mut tasks = self.start_tasks()?;
+        let shared = Arc::new(Shared {
+            engine: self.engine.clone(),
+            metrics: self.metrics.clone(),
+            tokens: self.tokens.clone(),
+            config: self.config.clone(),
+            stopping: stopped.clone(),
+        });
+        tracing::info!(address = %self.listener.local_addr()?, version = env!("CARGO_PKG_VERSION"), "listening");
+        let mut until = stopped.clone();
+        // Answers are small and wanted at once. A socket that refuses still works.
+        let listener = self.listener.tap_io(|socket| {
+            let _ = socket.set_nodelay(true);
+        });
+        let server =
+            axum::serve(listener, server::router(shared)).with_graceful_shutdown(async move {
+                // An error means that nobody can stop us any more: then stop.
+                let _ = until.wait_for(|stop| *stop).await;
+            });
+        let server = tokio::spawn(server.into_future());
+        let mut server = std::pin::pin!(server);
+        tokio::select! {
+            () = stop => tracing::info!("stopping"),
+            ended = &mut server => ended?.context("the HTTP server failed")?,
+        }
+        stopping.send_replace(true);
+        if tokio::time::timeout(STOP_MAX, server).await.is_err() {
+            tracing::warn!("connections were cut at stop");
+        }
+        // Nothing is applied after this, so the snapshot is the last word.
+        tasks.shutdown().await;
+        let bytes = snapshot::write(&self.engine, &self.config)
+            .context("the snapshot cannot be written")?;
+        tracing::info!(bytes, "stopped, snapshot written");
+        Ok(())
+    }
+
+    fn start_tasks(&self) -> anyhow::Result<JoinSet<()>> {
+        let (config, engine, metrics) = (&self.config, &self.engine, &self.metrics);
+        let mut tasks = JoinSet::new();
+        tasks.spawn(engine::publish_loop(
+            engine.clone(),
+            Duration::from_millis(config.publish_interval_ms),
+        ));
+        tasks.spawn(open_when_known(
+            engine.clone(),
+            Duration::from_millis(config.startup_grace_ms),
+        ));
+        tasks.spawn(announce_loads(
+            engine.clone(),
+            Duration::from_millis(config.scrape_interval_ms),
+        ));
+        if config.snapshot_interval_ms > 0 {
+            let interval = Duration::from_millis(config.snapshot_interval_ms);
+            tasks.spawn(write_snapshots(
+                engine.clone(),
+                config.clone(),
+                metrics.clone(),
+                interval,
+            ));
+        }
+        if self.tokens.has_files() {
+            tasks.spawn(reload_tokens(self.tokens.clone()));
+        }
+        // Engines are near: a proxy of the environment is not for them.
+        let client = reqwest::Client::builder().no_proxy().build()?;
+        for (number, (pool, replica)) in (0u16..).zip(config.replicas()) {
+            let number = ReplicaIndex(number);
+            let pool = config
+                .pools
+                .get(pool)
+                .map(|pool| pool.name.clone())
+                .unwrap_or_default();
+            let labels = ReplicaLabels {
+                pool,
+                replica: replica.name.clone(),
+            };
+            let source = subscriber::Source {
+                name: replica.name.clone(),
+                events: replica.events.clone(),
+                replay: replica.replay.clone(),
+                topic: replica.topic.clone(),
+            };
+            let sink = ReplicaSink::new(engine.clone(), metrics.clone(), number, labels.clone());
+            tasks.spawn(subscriber::run(source, engine.position(number), sink));
+            let target = scrape::Target {
+                replica: number,
+                labels,
+                metrics: replica.metrics.clone(),
+                health: replica.health.clone(),
+            };
+            tasks.spawn(scrape::run(
+                target,
+                scrape::Pace::of(config),
+                client.clone(),
+                engine.clone(),
+                metrics.clone(),
+            ));
+        }
+        Ok(tasks)
+    }
+}
+
+/// Gateways get a table once every replica is either followed or down, or the grace is over: until
+/// then, one that has an older table is better off with that.
+async fn open_when_known(engine: Arc<Engine>, grace: Duration) {
+    let deadline = tokio::time::Instant::now() + grace;
+    while !engine.unsettled_replicas().is_empty() && tokio::time::Instant::now() < deadline {
+        tokio::time::sleep(OPEN_INTERVAL).await;
+    }
+    let missing = engine.unsettled_replicas();
+    if !missing.is_empty() {
+        tracing::warn!(
+            replicas = missing.join(", "),
+            "starting without the events of some replicas"
+        );
+    }
+    let first = engine.clone();
+    if tokio::task::spawn_blocking(move || first.publish())
+        .await
+        .is_err()
+    {
+        tracing::error!("publishing failed");
+    }
+    engine.open();
+    tracing::info!("ready");
+}
+
+async fn announce_loads(engine: Arc<Engine>, interval: Duration) {
+    let mut ticks = tokio::time::interval(interval);
+    loop {
+        ticks.tick().await;
+        engine.announce_loads();
+    }
+}
+
+async fn reload_tokens(tokens: Arc<Tokens>) {
+    loop {
+        tokio::time::sleep(TOKENS_INTERVAL).await;
+        if let Err(error) = tokens.reload() {
+            tracing::warn!(%error, "tokens stay as they were");
+        }
+    }
+}
+
+async fn write_snapshots(
+    engine: Arc<Engine>,
+    config: Arc<Config>,
+    metrics: Arc<Metrics>,
+    interval: Duration,
+) {
+    let mut pause = interval;
+    loop {
+        tokio::time::sleep(pause).await;
+        let begin = tokio::time::Instant::now();
+        let (engine, config) = (engine.clone(), config.clone());
+        let written = tokio::task::spawn_blocking(move || snapshot::write(&engine, &config)).await;
+        let result = match written {
+            Ok(Ok(bytes)) => {
+                metrics
+                    .snapshot_bytes
+                    .set(i64::try_from(bytes).unwrap_or(i64::MAX));
+                "written"
+            }
+            Ok(Err(error)) => {
+                tracing::error!(%error, "snapshot cannot be written");
+                "failed"
+            }
+            Err(error) => {
+                tracing::error!(%error, "snapshot cannot be written");
+                "failed"
+            }
+        };
+        metrics
+            .snapshots
+            .get_or_create(&ResultLabels { result })
+            .inc();
+        pause = interval.max(begin.elapsed() * SNAPSHOT_SHARE);
+    }
+}
+
+fn pool_parts(pool: &PoolConfig) -> anyhow::Result<PoolParts> {
+    let files = load_model_dir(&pool.model_dir).with_context(|| {
+        format!(
+            "pool {}: model_dir {} cannot be used",
+            pool.name,
+            pool.model_dir.display()
+        )
+    })?;
+    let mut profile = files.profile;
+    profile.utc_offset_minutes = pool.utc_offset_minutes;
+    profile.exclude_tools_when_tool_choice_none = pool.exclude_tools_when_tool_choice_none;
+    profile.default_chat_template_kwargs = pool
+        .default_chat_template_kwargs
+        .iter()
+        .map(|(name, value)| (name.clone(), value.clone()))
+        .collect();
+    profile.content_format = match pool.content_format {
+        ContentFormat::Auto => prefix_picker_core::prompt::ContentFormat::Auto,
+        ContentFormat::String => prefix_picker_core::prompt::ContentFormat::String,
+        ContentFormat::Openai => prefix_picker_core::prompt::ContentFormat::Openai,
+    };
+    for (what, capability) in [
+        ("chat", &profile.chat),
+        ("completions", &profile.completions),
+    ] {
+        if let prefix_picker_core::prompt::Capability::PredictedOnly { why } = capability {
+            tracing::warn!(pool = %pool.name, what, %why, "requests of this kind are routed by history, not by events");
+        }
+    }
+    Ok(PoolParts {
+        profile,
+        vocab: files.vocab,
+    })
+}
+
+fn random_u64() -> anyhow::Result<u64> {
+    let mut bytes = [0; 8];
+    getrandom::fill(&mut bytes).map_err(|error| anyhow::anyhow!("no random numbers: {error}"))?;
+    Ok(u64::from_le_bytes(bytes))
+}
+
+/// The secret's bytes. A generated one is 32 random bytes in hex, readable by the owner alone.
+fn fleet_secret(config: &Config) -> anyhow::Result<Vec<u8>> {
+    let read = |path: &Path| -> anyhow::Result<Vec<u8>> {
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("fleet secret {} cannot be read", path.display()))?;
+        let secret = text.trim().as_bytes().to_vec();
+        anyhow::ensure!(
+            secret.len() >= 16,
+            "fleet secret {}: shorter than 16 bytes",
+            path.display()
+        );
+        Ok(secret)
+    };
+    match &config.fleet_secret {
+        FleetSecret::Inline(secret) => Ok(secret.as_bytes().to_vec()),
+        FleetSecret::File(path) => read(path),
+        FleetSecret::Generated => {
+            let path = config.data_dir.join("fleet-secret");
+            if path.exists() {
+                return read(&path);
+            }
+            let mut bytes = [0; 32];
+            getrandom::fill(&mut bytes)
+                .map_err(|error| anyhow::anyhow!("no random numbers: {error}"))?;
+            write_private(&path, &hex::encode(bytes))
+                .with_context(|| format!("fleet secret {} cannot be written", path.display()))?;
+            read(&path)
+        }
+    }
+}
+
+fn write_private(path: &Path, text: &str) -> std::io::Result<()> {
+    use std::io::Write;
+    let mut options = std::fs::OpenOptions::new();
+    options.write(true).create_new(true);
+    #[cfg(unix)]
+    std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
+    let mut file = options.open(path)?;
+    file.write_all(text.as_bytes())?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests;

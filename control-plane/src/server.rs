@@ -1,0 +1,197 @@
+//! The HTTP side: gateways poll here, Prometheus and operators read here.
+//!
+//! | path | |
+//! |---|---|
+//! | `POST /v1/sync` | a poll (JSON) -> an answer (binary), see docs/wire-format.md; bearer token |
+//! | `GET /healthz` | 200 while the process works |
+//! | `GET /readyz` | 200 once gateways get answers, else 503 and what is waited for |
+//! | `GET /metrics` | Prometheus |
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use axum::Router;
+use axum::body::Bytes;
+use axum::extract::{DefaultBodyLimit, State};
+use axum::http::{HeaderMap, StatusCode, header};
+use axum::response::{IntoResponse, Response};
+use axum::routing::{get, post};
+use prefix_picker_core::sync::{ANSWER_BYTES_MAX, MAJOR, Poll, TableUpdate};
+use tokio::sync::watch;
+use tokio::time::{Instant, timeout_at};
+
+use crate::config::Config;
+use crate::engine::{Engine, has_news};
+use crate::metrics::{Metrics, ResultLabels};
+
+pub mod auth;
+
+use auth::Tokens;
+
+/// Most bytes of a poll.
+const POLL_BYTES_MAX: usize = 256 << 10;
+/// The longest that a poll may wait, whatever it says.
+const WAIT_MAX: Duration = Duration::from_secs(60);
+/// What Prometheus wants to see.
+const METRICS_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
+/// What the handlers share.
+pub struct Shared {
+    /// The brain.
+    pub engine: Arc<Engine>,
+    /// The figures.
+    pub metrics: Arc<Metrics>,
+    /// Who may poll.
+    pub tokens: Arc<Tokens>,
+    /// For metrics.
+    pub config: Arc<Config>,
+    /// Turns true when the process stops.
+    pub stopping: watch::Receiver<bool>,
+}
+
+/// The routes.
+pub fn router(shared: Arc<Shared>) -> Router {
+    Router::new()
+        .route("/v1/sync", post(sync))
+        .route("/healthz", get(|| async { "ok\n" }))
+        .route("/readyz", get(ready))
+        .route("/metrics", get(metrics))
+        .layer(DefaultBodyLimit::max(POLL_BYTES_MAX))
+        .with_state(shared)
+}
+
+async fn ready(State(shared): State<Arc<Shared>>) -> Response {
+    if *shared.stopping.borrow() {
+        return (StatusCode::SERVICE_UNAVAILABLE, "stopping\n").into_response();
+    }
+    if shared.engine.is_open() {
+        return (StatusCode::OK, "ready\n").into_response();
+    }
+    let waiting = shared.engine.unsettled_replicas().join(", ");
+    (
+        StatusCode::SERVICE_UNAVAILABLE,
+        format!("waiting for the events of: {waiting}\n"),
+    )
+        .into_response()
+}
+
+async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
+    let text = shared.metrics.render(&shared.engine, &shared.config);
+    ([(header::CONTENT_TYPE, METRICS_TYPE)], text).into_response()
+}
+
+async fn sync(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bytes) -> Response {
+    let count = |result| {
+        shared
+            .metrics
+            .polls
+            .get_or_create(&ResultLabels { result })
+            .inc()
+    };
+    if !shared.tokens.allow(
+        headers
+            .get(header::AUTHORIZATION)
+            .map(|value| value.as_bytes()),
+    ) {
+        count("unauthorized");
+        return (
+            StatusCode::UNAUTHORIZED,
+            [(header::WWW_AUTHENTICATE, "Bearer")],
+            "a bearer token is needed\n",
+        )
+            .into_response();
+    }
+    let poll: Poll = match serde_json::from_slice(&body) {
+        Ok(poll) => poll,
+        Err(error) => {
+            count("malformed");
+            return (StatusCode::BAD_REQUEST, format!("not a poll: {error}\n")).into_response();
+        }
+    };
+    if poll.protocol != MAJOR {
+        count("other_version");
+        let text = format!(
+            "wire format {} is not spoken here (this is {MAJOR})\n",
+            poll.protocol
+        );
+        return (StatusCode::BAD_REQUEST, text).into_response();
+    }
+    let Some(bytes) = wait_for_answer(&shared, &poll, count).await else {
+        count("starting");
+        return (
+            StatusCode::SERVICE_UNAVAILABLE,
+            [(header::RETRY_AFTER, "1")],
+            "starting\n",
+        )
+            .into_response();
+    };
+    shared.metrics.answer_bytes.inc_by(bytes.len() as u64);
+    ([(header::CONTENT_TYPE, "application/octet-stream")], bytes).into_response()
+}
+
+/// The answer's bytes, as soon as there is news, the poll has waited long enough or the process
+/// stops. `None` if gateways get no answers yet.
+async fn wait_for_answer(
+    shared: &Shared,
+    poll: &Poll,
+    count: impl Fn(&'static str) -> u64,
+) -> Option<Vec<u8>> {
+    let deadline = Instant::now() + Duration::from_millis(poll.wait_ms.into()).min(WAIT_MAX);
+    let mut news = shared.engine.news();
+    let mut stopping = shared.stopping.clone();
+    let _waiting = Waiting::new(&shared.metrics);
+    loop {
+        news.mark_unchanged();
+        let over = *stopping.borrow() || Instant::now() >= deadline;
+        let answer = shared.engine.is_open().then(|| shared.engine.answer(poll));
+        match answer {
+            Some(answer) if over || has_news(&answer) => {
+                count(match answer.table {
+                    TableUpdate::Delta { .. } => "delta",
+                    TableUpdate::Load { .. } => "load",
+                    TableUpdate::None if has_news(&answer) => "head",
+                    TableUpdate::None => "nothing",
+                });
+                return match answer.encode() {
+                    Ok(bytes) => {
+                        debug_assert!(bytes.len() <= ANSWER_BYTES_MAX * 2, "{} bytes", bytes.len());
+                        Some(bytes)
+                    }
+                    Err(error) => {
+                        tracing::error!(%error, "answer cannot be encoded");
+                        None
+                    }
+                };
+            }
+            None if over => return None,
+            _ => {}
+        }
+        // Whatever ends the wait, the loop finds out.
+        let _ = timeout_at(deadline, async {
+            tokio::select! {
+                _ = news.changed() => {}
+                _ = stopping.changed() => {}
+            }
+        })
+        .await;
+    }
+}
+
+/// Counts one poll as waiting for as long as it lives, also when its client goes away.
+struct Waiting<'a>(&'a Metrics);
+
+impl<'a> Waiting<'a> {
+    fn new(metrics: &'a Metrics) -> Self {
+        metrics.polls_waiting.inc();
+        Self(metrics)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.polls_waiting.dec();
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,242 @@
+//! The server over HTTP, with engines that are not there.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use prefix_picker_core::ids::ReplicaIndex;
+use prefix_picker_core::sync::{Answer, MAJOR, Poll};
+use tokio::sync::oneshot;
+
+use crate::engine::Engine;
+use crate::engine::tests::{Gateway, at, config, stored};
+use crate::serve::Serve;
+
+struct Running {
+    base: String,
+    engine: Arc<Engine>,
+    dir: PathBuf,
+    client: reqwest::Client,
+    stop: Option<oneshot::Sender<()>>,
+    task: tokio::task::JoinHandle<anyhow::Result<()>>,
+}
+
+impl Running {
+    async fn start(name: &str, grace_ms: u64) -> Self {
+        let dir = std::env::temp_dir().join(format!(
+            "prefix-picker-server-{name}-{}",
+            std::process::id()
+        ));
+        let _ = std::fs::remove_dir_all(&dir);
+        let mut config = config(&dir);
+        config.startup_grace_ms = grace_ms;
+        let serve = Serve::open(config).await.unwrap();
+        let base = format!("http://{}", serve.address().unwrap());
+        let engine = serve.engine();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let task = tokio::spawn(serve.run(async {
+            let _ = stopped.await;
+        }));
+        Self {
+            base,
+            engine,
+            dir,
+            client: reqwest::Client::new(),
+            stop: Some(stop),
+            task,
+        }
+    }
+
+    async fn get(&self, path: &str) -> (u16, String) {
+        let response = self
+            .client
+            .get(format!("{}{path}", self.base))
+            .send()
+            .await
+            .unwrap();
+        (response.status().as_u16(), response.text().await.unwrap())
+    }
+
+    async fn sync(&self, token: &str, body: impl Into<reqwest::Body>) -> (u16, Vec<u8>) {
+        let request = self
+            .client
+            .post(format!("{}/v1/sync", self.base))
+            .header("authorization", token)
+            .body(body);
+        let response = request.send().await.unwrap();
+        (
+            response.status().as_u16(),
+            response.bytes().await.unwrap().to_vec(),
+        )
+    }
+
+    async fn poll(&self, poll: &Poll) -> Answer {
+        let (status, body) = self
+            .sync("Bearer second-token", serde_json::to_vec(poll).unwrap())
+            .await;
+        assert_eq!(status, 200, "{}", String::from_utf8_lossy(&body));
+        Answer::decode(&body).unwrap()
+    }
+
+    async fn until_ready(&self) {
+        for _ in 0..500 {
+            if self.get("/readyz").await.0 == 200 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        panic!("never ready: {}", self.get("/readyz").await.1);
+    }
+
+    async fn stop(mut self) -> PathBuf {
+        drop(self.stop.take());
+        self.task.await.unwrap().unwrap();
+        self.dir
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_may_ask_and_what() {
+    let running = Running::start("auth", 60_000).await;
+    assert_eq!(running.get("/healthz").await.0, 200);
+    running.until_ready().await;
+    let poll = serde_json::to_vec(&Poll {
+        protocol: MAJOR,
+        ..Poll::default()
+    })
+    .unwrap();
+    for (token, expected) in [
+        ("Bearer first-token", 200),
+        ("Bearer second-token", 200),
+        ("Bearer third-token", 401),
+        ("", 401),
+    ] {
+        assert_eq!(
+            running.sync(token, poll.clone()).await.0,
+            expected,
+            "{token}"
+        );
+    }
+    let other = serde_json::to_vec(&Poll {
+        protocol: MAJOR + 1,
+        ..Poll::default()
+    })
+    .unwrap();
+    for (body, expected) in [
+        (&b"{"[..], 400),
+        (b"{}", 400),
+        (&other, 400),
+        (&[b' '; 300_000], 413),
+    ] {
+        assert_eq!(
+            running.sync("Bearer first-token", body.to_vec()).await.0,
+            expected
+        );
+    }
+    assert_eq!(running.get("/v1/sync").await.0, 405);
+    let (status, metrics) = running.get("/metrics").await;
+    assert_eq!(status, 200);
+    for line in [
+        "prefix_picker_polls_total{result=\"load\"} 2",
+        "prefix_picker_polls_total{result=\"unauthorized\"} 2",
+        "prefix_picker_polls_total{result=\"malformed\"} 2",
+        "prefix_picker_replica_state{pool=\"one\",replica=\"a\",state=\"down\"} 1",
+        "prefix_picker_build_info{version=\"",
+    ] {
+        assert!(metrics.contains(line), "{line}\n{metrics}");
+    }
+    let dir = running.stop().await;
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_poll_ends_with_news_and_at_a_stop() {
+    let running = Running::start("poll", 60_000).await;
+    running.until_ready().await;
+    let mut gateway = Gateway::default();
+    gateway.settle(&running.engine);
+
+    // Nothing new: it waits.
+    let begin = Instant::now();
+    let answer = running
+        .poll(&Poll {
+            wait_ms: 150,
+            ..gateway.poll()
+        })
+        .await;
+    assert!(begin.elapsed() >= Duration::from_millis(150));
+    assert!(!crate::engine::has_news(&answer));
+
+    // News: it ends, and the gateway sees the blocks.
+    let text = "some words that are long enough for a block of ours and for more than one of the engine's ".repeat(8);
+    let engine = running.engine.clone();
+    let batch = stored(&engine, &text, 7);
+    let waiting = Poll {
+        wait_ms: 20_000,
+        ..gateway.poll()
+    };
+    let publish = async {
+        tokio::time::sleep(Duration::from_millis(50)).await;
+        let begin = Instant::now();
+        engine.apply(ReplicaIndex(0), at(0), &batch);
+        begin
+    };
+    let (answer, published) = tokio::join!(running.poll(&waiting), publish);
+    let took = published.elapsed();
+    gateway.take(&answer);
+    assert!(
+        gateway
+            .matches(&text)
+            .iter()
+            .any(|(replica, blocks)| *replica == 0 && *blocks > 1)
+    );
+    assert!(took < Duration::from_secs(2), "{took:?}");
+
+    // A stop: the poll is answered, the snapshot written.
+    gateway.settle(&running.engine);
+    let waiting = Poll {
+        wait_ms: 20_000,
+        ..gateway.poll()
+    };
+    let body = serde_json::to_vec(&waiting).unwrap();
+    let request = running
+        .client
+        .post(format!("{}/v1/sync", running.base))
+        .bearer_auth("first-token")
+        .body(body)
+        .send();
+    let request = tokio::spawn(request);
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    let begin = Instant::now();
+    let dir = running.stop().await;
+    assert_eq!(request.await.unwrap().unwrap().status(), 200);
+    assert!(
+        begin.elapsed() < Duration::from_secs(2),
+        "{:?}",
+        begin.elapsed()
+    );
+    assert!(dir.join("pool-one.snapshot").exists() && dir.join("pool-two.snapshot").exists());
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_answers_before_the_replicas_are_known_or_the_grace_is_over() {
+    let running = Running::start("grace", 600).await;
+    // Healthy, says the scrape, but never heard of: neither followed nor down.
+    let begin = Instant::now();
+    let (status, body) = running.get("/readyz").await;
+    if begin.elapsed() < Duration::from_millis(20) {
+        assert_eq!(status, 503, "{body}");
+        assert!(body.contains('a'), "{body}");
+        let poll = serde_json::to_vec(&Poll {
+            protocol: MAJOR,
+            ..Poll::default()
+        })
+        .unwrap();
+        let (status, _) = running.sync("Bearer first-token", poll).await;
+        assert!(status == 503 || status == 200, "{status}");
+    }
+    running.until_ready().await;
+    let dir = running.stop().await;
+    std::fs::remove_dir_all(dir).unwrap();
+}
