@@ -1,5 +1,6 @@
 //! The subscriber over real ZMQ sockets on the loopback.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -144,17 +145,28 @@ struct Seen {
 }
 
 /// Remembers what it is told.
-#[derive(Clone, Default)]
+#[derive(Clone)]
 struct Recorder {
     seen: Arc<Mutex<Seen>>,
-    /// The first batch takes this long.
-    stall: Duration,
+    /// The first batch is taken once this is true.
+    gate: Arc<AtomicBool>,
+}
+
+impl Default for Recorder {
+    fn default() -> Self {
+        Self {
+            seen: Arc::default(),
+            gate: Arc::new(AtomicBool::new(true)),
+        }
+    }
 }
 
 impl Sink for Recorder {
     fn apply(&self, position: Position, payload: &Bytes, _live: bool) -> Result<(), Undecodable> {
         if self.seen.lock().unwrap().known.is_empty() {
-            std::thread::sleep(self.stall);
+            while !self.gate.load(Ordering::Relaxed) {
+                std::thread::sleep(Duration::from_millis(1));
+            }
         }
         let text = String::from_utf8(payload.to_vec()).unwrap();
         assert!(text.ends_with(&format!("/{}", position.seq)));
@@ -315,15 +327,16 @@ async fn ipv6_topics_and_no_replay() {
 async fn a_slow_index_never_holds_up_the_engine() {
     const BATCHES: usize = 40_000;
     let mut engine = Engine::new().await;
-    let recorder = Recorder {
-        stall: Duration::from_millis(1500),
-        ..Recorder::default()
-    };
+    let recorder = Recorder::default();
+    recorder.gate.store(false, Ordering::Relaxed);
     let task = follow(engine.source(), &recorder);
     recorder.until("connected", |seen| seen.synced).await;
     for _ in 0..BATCHES {
         engine.publish(true).await;
     }
+    // Time for the reader to drain the socket, far more than the queue holds.
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    recorder.gate.store(true, Ordering::Relaxed);
     recorder
         .until("all of them", |seen| {
             seen.synced && seen.known.len() == BATCHES
