@@ -1,0 +1,3 @@
+//! What real engines sent.
+
+use super::*;
