@@ -193,3 +193,6 @@ pub struct Removed {
     /// The group, as in [`Stored::group`].
     pub group: Option<u32>,
 }
+
+#[cfg(test)]
+pub(crate) mod tests;

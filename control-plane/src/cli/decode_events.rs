@@ -244,3 +244,6 @@ impl<O: Write, E: Write> Printer<O, E> {
         writeln!(self.err, "{place}: {error}")
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -256,6 +256,7 @@ fn skip_field(tag: Tag, field: &'static str, cursor: &mut Cursor<'_>) -> Result<
 }
 
 /// An event while its fields come in.
+#[allow(clippy::large_enum_variant)] // lives on the stack, one at a time
 enum Building {
     Stored { event: Stored, hashes_given: bool },
     Removed { event: Removed, hashes_given: bool },
