@@ -4,7 +4,9 @@
 mod properties;
 mod vectors;
 
-use wasm_bindgen_test::wasm_bindgen_test;
+// Plain tests natively and under WASI; this where there is no test harness.
+#[cfg(all(target_arch = "wasm32", target_os = "unknown"))]
+use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use super::*;
 
@@ -33,23 +35,6 @@ fn blocks(prompt: &[u8]) -> Vec<Seen> {
     blocks_in_slices(prompt, prompt.len().max(1))
 }
 
-/// The cut rule once more, as plainly as it can be said.
-fn naive_cuts(prompt: &[u8]) -> Vec<(usize, bool)> {
-    let mut cuts = Vec::new();
-    let mut start = 0;
-    for at in 1..prompt.len() {
-        let (last, next, len) = (prompt[at - 1], prompt[at], at - start);
-        let soft =
-            len >= TARGET_BYTES && next == b' ' && (0x21..0x7f).contains(&last) && last != b'>';
-        let hard = len >= HARD_CAP_BYTES && (next & 0xc0 != 0x80 || len == MAX_BLOCK_BYTES);
-        if soft || hard {
-            cuts.push((at, !soft));
-            start = at;
-        }
-    }
-    cuts
-}
-
 fn cuts(prompt: &[u8]) -> Vec<(usize, bool)> {
     blocks(prompt)
         .iter()
@@ -73,7 +58,7 @@ pub(crate) fn prose(len: usize) -> Vec<u8> {
     text
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn cuts_before_a_space_once_the_target_is_reached() {
     let mut prompt = vec![b'a'; 700];
     prompt[255] = b' '; // one byte early
@@ -86,7 +71,7 @@ fn cuts_before_a_space_once_the_target_is_reached() {
     assert_eq!(cuts(&prompt), [(260, false), (516, false)]);
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn a_space_cuts_only_after_a_visible_ascii_byte_other_than_gt() {
     for last in 0..=255u8 {
         let mut prompt = vec![b'a'; 300];
@@ -104,7 +89,7 @@ fn a_space_cuts_only_after_a_visible_ascii_byte_other_than_gt() {
     }
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn a_hard_cut_waits_for_a_character_but_not_for_long() {
     // Three-byte characters: 320 is inside one.
     let prompt = "あ".repeat(300).into_bytes();
@@ -117,7 +102,7 @@ fn a_hard_cut_waits_for_a_character_but_not_for_long() {
     assert_eq!(cuts(&prompt), [(320, false)]);
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn a_block_needs_the_byte_after_it() {
     let prompt = vec![b'a'; 320];
     assert_eq!(cuts(&prompt), []);
@@ -133,7 +118,7 @@ fn a_block_needs_the_byte_after_it() {
     }
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn a_hard_cut_is_another_hash_than_a_soft_one_of_the_same_bytes() {
     let mut soft = vec![b'a'; 400];
     let hard = soft.clone();
@@ -143,7 +128,7 @@ fn a_hard_cut_is_another_hash_than_a_soft_one_of_the_same_bytes() {
     assert_ne!(soft[0].2, hard[0].2);
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn slices_of_any_size_give_the_same_blocks() {
     let mut prompt = prose(4000);
     prompt.extend("日本語テキスト、空白なし。".repeat(60).into_bytes());
@@ -159,7 +144,7 @@ fn slices_of_any_size_give_the_same_blocks() {
     }
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn every_covered_bit_matters() {
     let prompt = prose(700);
     let expected = blocks(&prompt);
@@ -177,7 +162,7 @@ fn every_covered_bit_matters() {
     }
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn the_top_bit_of_a_word_is_not_undone_by_the_next_word() {
     // A multiplication alone lets a flipped top bit through as it is, for every seed; a chain of
     // such steps could then be collided by flipping known bits of the next word.
@@ -195,7 +180,7 @@ fn the_top_bit_of_a_word_is_not_undone_by_the_next_word() {
     }
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn max_blocks_is_kept() {
     let prompt = prose(5000);
     let all: Vec<BlockHash> = blocks(&prompt).iter().map(|block| block.2).collect();
@@ -208,7 +193,7 @@ fn max_blocks_is_kept() {
     }
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn ids_in_slices_of_any_size_give_the_same_blocks() {
     let ids: Vec<u32> = (0..500u32).map(|n| n.wrapping_mul(2_654_435_761)).collect();
     let expected = hash_ids(SEED, &ids, usize::MAX);
@@ -233,7 +218,7 @@ fn ids_in_slices_of_any_size_give_the_same_blocks() {
     }
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn every_field_of_a_namespace_matters() {
     let key = PoolKey::derive(b"secret", "pool");
     let text = Namespace {
@@ -320,7 +305,7 @@ fn every_field_of_a_namespace_matters() {
     assert_eq!(format!("{key:?}"), "PoolKey(..)", "a key is not for logs");
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn any_bytes_are_a_usable_state() {
     for fill in [0u8, 1, 0x7f, 0x80, 0xff] {
         let mut chain = TextChain::from_bytes(&[fill; 24]);

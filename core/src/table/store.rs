@@ -329,7 +329,10 @@ impl TableStore {
     /// Twice the pages once the mean page is over the target.
     fn grow(&mut self) {
         let mut grown = false;
-        while self.bytes() > self.page_target_bytes * self.page_count as usize
+        while self.bytes()
+            > self
+                .page_target_bytes
+                .saturating_mul(self.page_count as usize)
             && self.page_count <= MAX_PAGES / 2
         {
             self.page_count *= 2;

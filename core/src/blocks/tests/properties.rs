@@ -4,6 +4,23 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// The cut rule once more, as plainly as it can be said.
+fn naive_cuts(prompt: &[u8]) -> Vec<(usize, bool)> {
+    let mut cuts = Vec::new();
+    let mut start = 0;
+    for at in 1..prompt.len() {
+        let (last, next, len) = (prompt[at - 1], prompt[at], at - start);
+        let soft =
+            len >= TARGET_BYTES && next == b' ' && (0x21..0x7f).contains(&last) && last != b'>';
+        let hard = len >= HARD_CAP_BYTES && (next & 0xc0 != 0x80 || len == MAX_BLOCK_BYTES);
+        if soft || hard {
+            cuts.push((at, !soft));
+            start = at;
+        }
+    }
+    cuts
+}
+
 /// Prompts with all that the cut rule looks at: words, `>`, long runs, wide characters, any bytes.
 fn prompts() -> impl Strategy<Value = Vec<u8>> {
     let piece = prop_oneof![

@@ -4,6 +4,9 @@
 //! is a new [`HASH_DOMAIN_VERSION`], never an edit.
 
 use serde_json::Value;
+// Plain tests natively and under WASI; this where there is no test harness.
+#[cfg(all(target_arch = "wasm32", target_os = "unknown"))]
+use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use super::*;
 
@@ -45,7 +48,7 @@ fn text_seed(vectors: &Value) -> Seed {
     )
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn frozen_keys_and_seeds() {
     let vectors = vectors();
     let key = key(&vectors);
@@ -70,7 +73,7 @@ fn frozen_keys_and_seeds() {
     }
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn frozen_texts() {
     let vectors = vectors();
     let seed = text_seed(&vectors);
@@ -100,7 +103,7 @@ fn frozen_texts() {
     assert!(checked > 20, "{checked} blocks");
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn frozen_ids() {
     let vectors = vectors();
     let (count, multiplier) = (

@@ -1,6 +1,8 @@
 //! Damaged bytes are refused or harmless.
 
-use wasm_bindgen_test::wasm_bindgen_test;
+// Plain tests natively and under WASI; this where there is no test harness.
+#[cfg(all(target_arch = "wasm32", target_os = "unknown"))]
+use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use super::*;
 
@@ -23,7 +25,7 @@ fn small_page() -> (Vec<u8>, TableShape, Vec<BlockHash>) {
     (store.page(0), shape(&store), trunk)
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn any_flipped_bit_in_a_page_is_refused() {
     let (page, ..) = small_page();
     assert!(PageRef::verify(&page).is_ok());
@@ -42,7 +44,7 @@ fn any_flipped_bit_in_a_page_is_refused() {
     assert!(PageRef::verify(&damaged).is_err());
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn a_damaged_page_never_panics_a_reader() {
     let (page, shape, prompt) = small_page();
     for at in 0..page.len() {
@@ -62,7 +64,7 @@ fn a_damaged_page_never_panics_a_reader() {
     }
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn damaged_groups_never_panic() {
     let (page, ..) = small_page();
     let page = PageRef::verify(&page).expect("a good page");
@@ -81,7 +83,7 @@ fn damaged_groups_never_panic() {
     }
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn a_page_of_another_table_is_a_miss() {
     let (page, shape, prompt) = small_page();
     let found = |shape: &TableShape| {
@@ -142,7 +144,7 @@ fn a_page_of_another_table_is_a_miss() {
     );
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn other_versions_are_refused_by_name() {
     let (page, ..) = small_page();
     let with = |at: usize, byte: u8| {

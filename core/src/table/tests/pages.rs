@@ -1,6 +1,8 @@
 //! Pages, splits and the store, case by case.
 
-use wasm_bindgen_test::wasm_bindgen_test;
+// Plain tests natively and under WASI; this where there is no test harness.
+#[cfg(all(target_arch = "wasm32", target_os = "unknown"))]
+use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use super::super::page::first_anchor;
 use super::*;
@@ -13,7 +15,7 @@ fn anchor(n: u64) -> BlockHash {
     next_hash(n, 3)
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn pages_divide_the_anchors() {
     for count in [1, 2, 3, 16, 1000, 1 << 20] {
         assert_eq!(page_of(BlockHash(0), count), 0);
@@ -29,7 +31,7 @@ fn pages_divide_the_anchors() {
     }
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn a_page_has_what_was_put_in() {
     let mut store = TableStore::with_pages(EPOCH, 1 << 20, 4);
     for n in 0..100u8 {
@@ -60,7 +62,7 @@ fn a_page_has_what_was_put_in() {
     }
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn the_table_grows_by_doubling_and_old_readers_reload() {
     let mut store = TableStore::new(EPOCH, 500);
     let mut generation = store.generation();
@@ -83,7 +85,7 @@ fn the_table_grows_by_doubling_and_old_readers_reload() {
     );
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn forgotten_removals_mean_a_reload() {
     let mut store = TableStore::with_pages(EPOCH, 1 << 30, 1);
     for n in 0..10_000u64 {
@@ -116,7 +118,7 @@ fn forgotten_removals_mean_a_reload() {
     );
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn a_budget_cuts_and_goes_on() {
     let mut store = TableStore::with_pages(EPOCH, 1 << 30, 8);
     for n in 0..200u64 {
@@ -152,7 +154,7 @@ fn a_budget_cuts_and_goes_on() {
     }
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn changes_go_only_where_they_belong() {
     let mut store = TableStore::with_pages(EPOCH, 1 << 30, 1);
     store.upsert(anchor(1), body(1));
@@ -224,7 +226,7 @@ fn changes_go_only_where_they_belong() {
     );
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn many_removals_are_sent_as_the_page_that_is_left() {
     let mut store = TableStore::with_pages(EPOCH, 1 << 30, 1);
     for n in 0..100u64 {
@@ -246,7 +248,7 @@ fn many_removals_are_sent_as_the_page_that_is_left() {
     assert_eq!(new, Ok(Some(store.page(0))));
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn splits_are_as_deep_as_the_limit_allows() {
     assert_eq!(choose_split(&[1, 1, 1], 3), None);
     assert_eq!(choose_split(&[1, 1, 1], 2), Some(2));
@@ -262,7 +264,7 @@ fn splits_are_as_deep_as_the_limit_allows() {
     assert_eq!(choose_split(&[], 0), None);
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn a_group_that_cannot_be_is_refused() {
     let hash = |n: u64| BlockHash(n);
     let holder = |gpu, any| Holder {
@@ -324,7 +326,7 @@ fn a_group_that_cannot_be_is_refused() {
     );
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn token_counts_of_any_size_survive() {
     for tokens in [
         vec![64, 128, 192],

@@ -5,7 +5,9 @@
 use std::collections::BTreeMap;
 
 use serde_json::Value;
-use wasm_bindgen_test::wasm_bindgen_test;
+// Plain tests natively and under WASI; this where there is no test harness.
+#[cfg(all(target_arch = "wasm32", target_os = "unknown"))]
+use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use super::*;
 
@@ -69,14 +71,14 @@ fn groups(vectors: &Value) -> Vec<(GroupSpec, Vec<u8>)> {
         .collect()
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn frozen_groups() {
     for (spec, body) in groups(&vectors()) {
         assert_eq!(encode_group(&spec), Ok(body));
     }
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn frozen_page() {
     let vectors = vectors();
     let meta = &vectors["meta"];
@@ -112,7 +114,7 @@ fn frozen_page() {
     assert_eq!(page, Ok(Some(expected)));
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn frozen_look_ups() {
     let vectors = vectors();
     let page = bytes(&vectors["page"]);
