@@ -8,6 +8,7 @@ mod faults;
 mod headers;
 mod odd;
 mod propagation;
+mod trailers;
 
 use std::process::ExitCode;
 use std::time::Instant;

@@ -6,6 +6,8 @@ use std::process::Command;
 use anyhow::{Context, Result, ensure};
 use prefix_picker_tests::stack::{Cut, Options, Places, Stack};
 
+use crate::trailers;
+
 /// One way of sending something odd, as curl's arguments.
 struct Odd {
     name: &'static str,
@@ -27,6 +29,7 @@ pub(crate) async fn odd(places: &Places, short: bool) -> Result<()> {
         let without = Stack::start("odd-without", places, without).await?;
         wrong.extend(compare(&with, &without, short)?);
         let mut with = with;
+        trailers(&mut with, &without).await?;
         tokio::time::sleep(std::time::Duration::from_millis(300)).await;
         with.log.refresh()?;
         println!("    counted by reason: {:?}", with.log.reasons());
@@ -37,8 +40,21 @@ pub(crate) async fn odd(places: &Places, short: bool) -> Result<()> {
     Ok(())
 }
 
+async fn trailers(with: &mut Stack, without: &Stack) -> Result<()> {
+    let body = chat(60_000);
+    let a = trailers::send(with.ports.envoy, body.as_bytes(), "trailers").await?;
+    let b = trailers::send(without.ports.envoy, body.as_bytes(), "trailers").await?;
+    println!("    {:<34}{a:<8}without the filter: {b}", "60 KB and trailers over HTTP/2");
+    ensure!(a == b, "with trailers: {a} instead of {b}");
+    let reason = with.log.wait("trailers").await?.reason.unwrap_or_default();
+    ensure!(["prefix", "load"].contains(&reason.as_str()), "with trailers: {reason}");
+    Ok(())
+}
+
 fn options(stock: bool, engines: &[(u16, u16, u16)]) -> Options {
-    let mut options = Options { external_engines: engines.to_vec(), ..Options::default() };
+    // Room for the 500 KB prompt.
+    let engine_args = ["--blocks", "40000", "--max-model-len", "600000", "--speed", "0"].map(String::from).to_vec();
+    let mut options = Options { external_engines: engines.to_vec(), engine_args, ..Options::default() };
     if stock {
         let cut = |from: &str, until: &str| Cut { from: from.to_owned(), until: until.to_owned() };
         options.envoy_cuts.push(cut("              request_body_buffer_limit", "              routes:"));
@@ -73,15 +89,17 @@ fn send(odd: &Odd, port: u16) -> Result<String> {
     Ok(if status == "000" { format!("curl-{}", out.status.code().unwrap_or(-1)) } else { status })
 }
 
+/// A chat body of about `size` bytes.
+fn chat(size: usize) -> String {
+    let text = "many words of one and the same prompt ".repeat(size / 38 + 1);
+    format!(r#"{{"model":"sim","max_tokens":1,"messages":[{{"role":"user","content":"{text}"}}]}}"#)
+}
+
 fn all(dir: &Path, short: bool) -> Result<Vec<Odd>> {
     let file = |name: &str, content: &[u8]| -> Result<String> {
         let path = dir.join(name);
         std::fs::write(&path, content)?;
         Ok(format!("@{}", path.display()))
-    };
-    let chat = |size: usize| {
-        let text = "many words of one and the same prompt ".repeat(size / 38 + 1);
-        format!(r#"{{"model":"sim","max_tokens":1,"messages":[{{"role":"user","content":"{text}"}}]}}"#)
     };
     let small = file("small.json", chat(2_000).as_bytes())?;
     let half = file("half-a-mib.json", chat(500_000).as_bytes())?;
@@ -101,7 +119,7 @@ fn all(dir: &Path, short: bool) -> Result<Vec<Odd>> {
     };
     let plain = |name, args: &[&str]| Odd { name, args: args.iter().map(|a| (*a).to_owned()).collect() };
     let form = format!("file={hundred}");
-    let all = vec![
+    let mut all = vec![
         odd("2 KB", &[&json], &small),
         odd("2 KB over HTTP/2", &[&json, &h2], &small),
         odd("2 KB chunked", &[&json, &chunked], &small),
@@ -137,5 +155,8 @@ fn all(dir: &Path, short: bool) -> Result<Vec<Odd>> {
         plain("HEAD", &["-I", path]),
         plain("unknown path", &["-d", "x=1", "URL/nothing/here"]),
     ];
+    if short {
+        all.retain(|odd| !odd.name.starts_with("20 MB") && !odd.name.starts_with("500 KB over"));
+    }
     Ok(all)
 }

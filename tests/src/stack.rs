@@ -368,6 +368,16 @@ impl Stack {
         .await
     }
 
+    /// Blocks that the engines have told to have removed, all together.
+    ///
+    /// # Errors
+    /// The control plane does not answer.
+    pub async fn evictions(&self) -> Result<u64> {
+        let text = self.control_plane_metrics().await?;
+        let removed = text.lines().filter(|l| l.starts_with("prefix_picker_kv_events_total{") && l.contains("\"removed\""));
+        Ok(removed.filter_map(|l| l.rsplit(' ').next()?.parse::<u64>().ok()).sum())
+    }
+
     /// The control plane's metrics.
     ///
     /// # Errors
