@@ -81,10 +81,13 @@ start() {
   mkdir -p "$run"
   for i in $(seq $engines); do
     launch "engine-$i" $bin/engine-sim --listen "127.0.0.1:$((8100 + i))" \
-      --events "tcp://127.0.0.1:$((5555 + 2 * i))" --replay "tcp://127.0.0.1:$((5556 + 2 * i))"
+      --events "tcp://*:$((5555 + 2 * i))" --replay "tcp://*:$((5556 + 2 * i))"
   done
   launch control-plane $bin/prefix-picker serve --config envoy/prefix-picker.yaml
   launch envoy "$envoy" -c envoy/envoy.yaml --concurrency 2 --disable-hot-restart --file-flush-interval-msec 200 --log-level warning
+  for i in $(seq $engines); do
+    wait_for "engine $i" 60 curl -fs -o /dev/null "http://127.0.0.1:$((8100 + i))/health"
+  done
   wait_for "the control plane" 60 curl -fs -o /dev/null http://127.0.0.1:9400/readyz
   wait_for Envoy 60 curl -fs -o /dev/null http://127.0.0.1:9901/ready
   wait_for "the table in Envoy" 30 bash -c \
