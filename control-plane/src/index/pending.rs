@@ -38,6 +38,8 @@ pub(super) struct Pending {
     order: VecDeque<Waiting>,
     next_run: u32,
     tokens: usize,
+    /// Length of `order` at which what is gone is looked for again.
+    compact_at: usize,
 }
 
 impl Pending {
@@ -156,9 +158,13 @@ impl Pending {
         }
     }
 
-    /// Forgets runs of which no block is left, once they are the most of what waits.
+    /// Forgets runs of which no block is left, whenever what waits may have doubled.
     fn compact(&mut self) {
-        if self.order.len() < 64 || self.order.len() < 2 * (self.copies.len() + self.runs.len()) {
+        if self.copies.is_empty() {
+            *self = Self { next_run: self.next_run, ..Self::default() };
+            return;
+        }
+        if self.order.len() < self.compact_at.max(64) {
             return;
         }
         let dead: Vec<u32> = self
@@ -176,6 +182,7 @@ impl Pending {
             Waiting::Run(id) => runs.contains_key(id),
             Waiting::Placeholder(hash) => copies.contains_key(hash) && seen.insert(*hash),
         });
+        self.compact_at = 2 * self.order.len();
         self.order.shrink_to_fit();
         self.copies.shrink_to_fit();
         self.runs.shrink_to_fit();

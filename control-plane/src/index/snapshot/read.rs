@@ -199,7 +199,8 @@ impl<'a, R: Read> Reader<'a, R> {
             None
         };
         let groups = self.read_groups()?;
-        let mut of = Box::new(Replica { position, groups, ..Replica::default() });
+        let mut of = Box::<Replica>::default();
+        (of.position, of.groups) = (position, groups);
         for _ in 0..self.take_u32()? {
             let (hash, ordinal) = (self.take_u64()?, self.take_u32()?);
             let copies = Copies { gpu: self.take_u16()?, lower: self.take_u16()? };
