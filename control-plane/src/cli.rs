@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 pub mod decode_events;
+pub mod serve;
 
 /// Knows which replica of an LLM holds which prompt prefix, and tells Envoy.
 #[derive(Debug, Parser)]
@@ -20,6 +21,10 @@ pub struct Cli {
 pub enum Command {
     /// Print the KV events of a capture, one JSON object a line
     DecodeEvents(decode_events::Args),
+    /// Run the control plane
+    Serve(serve::Args),
+    /// Check a configuration file
+    Check(serve::Args),
 }
 
 /// Runs one command.
@@ -29,5 +34,7 @@ pub enum Command {
 pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::DecodeEvents(args) => decode_events::run(&args),
+        Command::Serve(args) => serve::serve(&args),
+        Command::Check(args) => serve::check(&args),
     }
 }

@@ -9,12 +9,24 @@
 //! | [`block_hash`] | vLLM's own block hash, recomputed |
 //! | [`subscriber`] | follows one engine's events: order, replay, restarts |
 //! | [`config`] | the configuration file |
+//! | [`index`] | KV events -> which replica holds which prefix |
+//! | [`scrape`] | engines' load and health |
+//! | [`engine`] | all that is known, and the table made of it |
+//! | [`server`] | what gateways, Prometheus and operators ask |
+//! | [`serve`] | the parts put together |
+//! | [`metrics`] | what Prometheus reads |
 //! | [`cli`] | the command line |
 
 pub mod block_hash;
 pub mod cli;
 pub mod config;
+pub mod engine;
 pub mod events;
+pub mod index;
+pub mod metrics;
 pub mod profiles;
+pub mod scrape;
+pub mod serve;
+pub mod server;
 pub mod subscriber;
 pub mod vocab;

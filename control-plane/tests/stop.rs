@@ -1,0 +1,134 @@
+//! The program itself: a bad configuration, and a stop by signal.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test
+
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+fn program() -> Command {
+    Command::new(env!("CARGO_BIN_EXE_prefix-picker"))
+}
+
+fn temp(name: &str) -> PathBuf {
+    let dir = std::env::temp_dir().join(format!("prefix-picker-bin-{name}-{}", std::process::id()));
+    let _ = std::fs::remove_dir_all(&dir);
+    std::fs::create_dir_all(&dir).unwrap();
+    dir
+}
+
+fn write_config(dir: &Path, port: u16) -> PathBuf {
+    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/engine-sim/model");
+    let text = format!(
+        "
+listen: 127.0.0.1:{port}
+tokens: [a-token]
+data_dir: {}
+scrape_interval_ms: 20
+pools:
+  - name: demo
+    model_dir: {}
+    models: [demo]
+    clusters: [pool]
+    replicas:
+      - {{name: a, endpoint: '127.0.0.1:1', events: 'tcp://127.0.0.1:2', replay: 'tcp://127.0.0.1:3'}}
+",
+        dir.join("state").display(),
+        model.display(),
+    );
+    let path = dir.join("config.yaml");
+    std::fs::write(&path, text).unwrap();
+    path
+}
+
+fn wait(child: &mut Child) -> std::process::ExitStatus {
+    let begin = Instant::now();
+    loop {
+        if let Some(status) = child.try_wait().unwrap() {
+            return status;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(20), "it does not end");
+        std::thread::sleep(Duration::from_millis(20));
+    }
+}
+
+#[test]
+fn sigterm_writes_the_snapshot_and_ends_with_0() {
+    let dir = temp("stop");
+    let port = std::net::TcpListener::bind("127.0.0.1:0")
+        .unwrap()
+        .local_addr()
+        .unwrap()
+        .port();
+    let config = write_config(&dir, port);
+    let mut child = program()
+        .arg("serve")
+        .arg("--config")
+        .arg(&config)
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let begin = Instant::now();
+    while std::net::TcpStream::connect(("127.0.0.1", port)).is_err() {
+        assert!(
+            begin.elapsed() < Duration::from_secs(20),
+            "it does not listen"
+        );
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let killed = Command::new("kill")
+        .arg("-TERM")
+        .arg(child.id().to_string())
+        .status()
+        .unwrap();
+    assert!(killed.success());
+    assert_eq!(wait(&mut child).code(), Some(0));
+    assert!(dir.join("state/pool-demo.snapshot").exists());
+    assert!(dir.join("state/fleet-secret").exists());
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn check_names_all_errors_and_ends_with_2() {
+    let dir = temp("check");
+    let config = write_config(&dir, 9400);
+    let good = program()
+        .arg("check")
+        .arg("--config")
+        .arg(&config)
+        .output()
+        .unwrap();
+    assert!(good.status.success());
+    assert!(
+        String::from_utf8(good.stdout)
+            .unwrap()
+            .contains("1 pool(s), 1 replica(s)")
+    );
+
+    let text = std::fs::read_to_string(&config)
+        .unwrap()
+        .replace("listen:", "lisen:")
+        .replace("models: [demo]", "models: []");
+    std::fs::write(&config, text).unwrap();
+    for command in ["check", "serve"] {
+        let bad = program()
+            .arg(command)
+            .arg("--config")
+            .arg(&config)
+            .output()
+            .unwrap();
+        assert_eq!(bad.status.code(), Some(2), "{command}");
+        let errors = String::from_utf8(bad.stderr).unwrap();
+        assert!(
+            errors.contains("lisen: unknown field; did you mean `listen`?"),
+            "{errors}"
+        );
+        assert!(errors.contains("pools[0].models: empty"), "{errors}");
+    }
+    let missing = program()
+        .args(["check", "--config", "/nowhere/at/all.yaml"])
+        .output()
+        .unwrap();
+    assert_eq!(missing.status.code(), Some(2));
+    std::fs::remove_dir_all(dir).unwrap();
+}
