@@ -4,6 +4,13 @@ use std::process::ExitCode;
 
 use clap::Parser;
 
-fn main() -> anyhow::Result<ExitCode> {
-    prefix_picker::cli::run(prefix_picker::cli::Cli::parse())
+fn main() -> ExitCode {
+    match prefix_picker::cli::run(prefix_picker::cli::Cli::parse()) {
+        Ok(code) => code,
+        Err(error) => {
+            // The whole chain on one line; never a backtrace, which says nothing to an operator.
+            eprintln!("prefix-picker: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
 }

@@ -23,7 +23,8 @@ pub struct Args {
     pub payload_hex: bool,
 }
 
-/// Prints the events of a file. The exit code is 1 where anything in it could not be read.
+/// Prints the events of a file. The exit code is 1 where anything in it could not be read. A reader
+/// that goes away, like `head`, ends it quietly.
 ///
 /// # Errors
 /// Where the file cannot be read or standard output cannot be written.
@@ -34,17 +35,17 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         err: io::stderr(),
         bad: 0,
     };
-    if args.payload_hex {
-        printer.payloads(&text)?
+    let printed = if args.payload_hex {
+        printer.payloads(&text)
     } else {
-        printer.frames(&text)?
+        printer.frames(&text)
+    };
+    match printed.and_then(|()| printer.out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(ExitCode::SUCCESS),
+        Err(error) => Err(error).context("cannot write"),
+        Ok(()) if printer.bad > 0 => Ok(ExitCode::FAILURE),
+        Ok(()) => Ok(ExitCode::SUCCESS),
     }
-    printer.out.flush()?;
-    Ok(if printer.bad == 0 {
-        ExitCode::SUCCESS
-    } else {
-        ExitCode::FAILURE
-    })
 }
 
 fn read(file: &Path) -> anyhow::Result<String> {

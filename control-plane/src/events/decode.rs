@@ -256,25 +256,24 @@ fn skip_field(tag: Tag, field: &'static str, cursor: &mut Cursor<'_>) -> Result<
 }
 
 /// An event while its fields come in.
-#[allow(clippy::large_enum_variant)] // lives on the stack, one at a time
-enum Building {
-    Stored { event: Stored, hashes_given: bool },
-    Removed { event: Removed, hashes_given: bool },
-    Cleared,
+struct Building {
+    event: KvEvent,
+    hashes_given: bool,
+    /// The place of the field that most likely comes next.
+    next: usize,
 }
 
 impl Building {
     fn new(tag: Tag) -> Self {
-        match tag {
-            Tag::Stored => Self::Stored {
-                event: Stored::default(),
-                hashes_given: false,
-            },
-            Tag::Removed => Self::Removed {
-                event: Removed::default(),
-                hashes_given: false,
-            },
-            Tag::Cleared => Self::Cleared,
+        let event = match tag {
+            Tag::Stored => KvEvent::Stored(Stored::default()),
+            Tag::Removed => KvEvent::Removed(Removed::default()),
+            Tag::Cleared => KvEvent::Cleared,
+        };
+        Self {
+            event,
+            hashes_given: tag == Tag::Cleared,
+            next: 0,
         }
     }
 
@@ -285,23 +284,19 @@ impl Building {
         cursor: &mut Cursor<'_>,
         notes: &mut Vec<String>,
     ) -> Result<bool, EventProblem> {
-        match self {
-            Self::Stored {
-                event,
-                hashes_given,
-            } => match StoredField::at(position) {
-                Some(field) => read_stored(field, event, hashes_given, cursor, notes),
-                None => Ok(false),
+        match &mut self.event {
+            KvEvent::Stored(event) => match StoredField::at(position) {
+                Some(field) => read_stored(field, event, cursor, notes)?,
+                None => return Ok(false),
             },
-            Self::Removed {
-                event,
-                hashes_given,
-            } => match RemovedField::at(position) {
-                Some(field) => read_removed(field, event, hashes_given, cursor),
-                None => Ok(false),
+            KvEvent::Removed(event) => match RemovedField::at(position) {
+                Some(field) => read_removed(field, event, cursor)?,
+                None => return Ok(false),
             },
-            Self::Cleared => Ok(false),
+            KvEvent::Cleared => return Ok(false),
         }
+        self.hashes_given |= position == 0;
+        Ok(true)
     }
 
     /// Reads the field of a name. False where no version has it.
@@ -311,81 +306,73 @@ impl Building {
         cursor: &mut Cursor<'_>,
         notes: &mut Vec<String>,
     ) -> Result<bool, EventProblem> {
-        match self {
-            Self::Stored {
-                event,
-                hashes_given,
-            } => match StoredField::named(name) {
-                Some(field) => read_stored(field, event, hashes_given, cursor, notes),
-                None => Ok(false),
+        let place = match &mut self.event {
+            KvEvent::Stored(event) => match StoredField::named(name, self.next) {
+                Some(field) => {
+                    read_stored(field, event, cursor, notes)?;
+                    field as usize
+                }
+                None => return Ok(false),
             },
-            Self::Removed {
-                event,
-                hashes_given,
-            } => match RemovedField::named(name) {
-                Some(field) => read_removed(field, event, hashes_given, cursor),
-                None => Ok(false),
+            KvEvent::Removed(event) => match RemovedField::named(name, self.next) {
+                Some(field) => {
+                    read_removed(field, event, cursor)?;
+                    field as usize
+                }
+                None => return Ok(false),
             },
-            Self::Cleared => Ok(false),
-        }
+            KvEvent::Cleared => return Ok(false),
+        };
+        self.hashes_given |= place == 0;
+        self.next = place + 1;
+        Ok(true)
     }
 
     /// The event, unless it lacks what makes it one.
     fn finish(self) -> Result<KvEvent, EventProblem> {
-        let missing = |tag: Tag| EventProblem::Field {
+        if self.hashes_given {
+            return Ok(self.event);
+        }
+        let tag = if matches!(self.event, KvEvent::Stored(_)) {
+            Tag::Stored
+        } else {
+            Tag::Removed
+        };
+        Err(EventProblem::Field {
             tag: tag.name(),
             field: "block_hashes",
             error: WireError::Missing,
-        };
-        match self {
-            Self::Stored {
-                hashes_given: false,
-                ..
-            } => Err(missing(Tag::Stored)),
-            Self::Removed {
-                hashes_given: false,
-                ..
-            } => Err(missing(Tag::Removed)),
-            Self::Stored { event, .. } => Ok(KvEvent::Stored(event)),
-            Self::Removed { event, .. } => Ok(KvEvent::Removed(event)),
-            Self::Cleared => Ok(KvEvent::Cleared),
-        }
+        })
     }
 }
 
 fn read_stored(
     field: StoredField,
     event: &mut Stored,
-    hashes_given: &mut bool,
     cursor: &mut Cursor<'_>,
     notes: &mut Vec<String>,
-) -> Result<bool, EventProblem> {
-    *hashes_given |= field == StoredField::BlockHashes;
-    match field.read(event, cursor, notes) {
-        Ok(()) => Ok(true),
-        Err(error) => Err(EventProblem::Field {
+) -> Result<(), EventProblem> {
+    field
+        .read(event, cursor, notes)
+        .map_err(|error| EventProblem::Field {
             tag: Tag::Stored.name(),
             field: field.name(),
             error,
-        }),
-    }
+        })
 }
 
 fn read_removed(
     field: RemovedField,
     event: &mut Removed,
-    hashes_given: &mut bool,
     cursor: &mut Cursor<'_>,
-) -> Result<bool, EventProblem> {
-    *hashes_given |= field == RemovedField::BlockHashes;
-    match field.read(event, cursor) {
-        Ok(()) => Ok(true),
-        Err(error) => Err(EventProblem::Field {
+) -> Result<(), EventProblem> {
+    field
+        .read(event, cursor)
+        .map_err(|error| EventProblem::Field {
             tag: Tag::Removed.name(),
             field: field.name(),
             error,
-        }),
-    }
+        })
 }
 
 /// Adds a text once, while there is room.

@@ -11,7 +11,7 @@ const VALUES_AHEAD: usize = 1 << 16;
 /// How deep a nested medium is searched for its name.
 const MEDIUM_DEPTH: usize = 4;
 
-/// Every field of `BlockStored` in any version.
+/// Every field of `BlockStored` in any version, in the order of [`STORED_FIELDS`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum StoredField {
     BlockHashes,
@@ -61,9 +61,11 @@ impl StoredField {
             .map(|(field, _)| *field)
     }
 
-    pub(super) fn named(name: &[u8]) -> Option<Self> {
-        STORED_FIELDS
-            .iter()
+    /// The field of a name, which is most likely the one at place `next`: maps have them in order.
+    pub(super) fn named(name: &[u8], next: usize) -> Option<Self> {
+        let (before, rest) = STORED_FIELDS.split_at_checked(next)?;
+        rest.iter()
+            .chain(before)
             .find(|(_, known)| known.as_bytes() == name)
             .map(|(field, _)| *field)
     }
@@ -114,7 +116,7 @@ impl StoredField {
     }
 }
 
-/// Every field of `BlockRemoved` in any version.
+/// Every field of `BlockRemoved` in any version, in the order of [`REMOVED_FIELDS`].
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum RemovedField {
     BlockHashes,
@@ -141,9 +143,11 @@ impl RemovedField {
             .map(|(field, _)| *field)
     }
 
-    pub(super) fn named(name: &[u8]) -> Option<Self> {
-        REMOVED_FIELDS
-            .iter()
+    /// The field of a name, which is most likely the one at place `next`: maps have them in order.
+    pub(super) fn named(name: &[u8], next: usize) -> Option<Self> {
+        let (before, rest) = REMOVED_FIELDS.split_at_checked(next)?;
+        rest.iter()
+            .chain(before)
             .find(|(_, known)| known.as_bytes() == name)
             .map(|(field, _)| *field)
     }

@@ -414,3 +414,16 @@ fn only_dense_runs_say_which_tokens_are_whose() {
     assert!(!dense(1, 64, 16) && !dense(0, 16, 16) && !dense(1, 0, 0));
     assert!(dense(0, 0, 16));
 }
+
+#[test]
+fn fields_in_any_order() {
+    let event = stored(
+        json!({"medium": "GPU", "block_size": 1, "token_ids": [5], "cache_salt": "s",
+        "type": "BlockStored", "lora_name": null, "block_hashes": [1], "group_idx": 2}),
+    );
+    assert_eq!(event.hashes.len(), 1);
+    assert_eq!(
+        (event.tokens.len(), event.group, event.cache_salt.as_deref()),
+        (1, Some(2), Some("s"))
+    );
+}

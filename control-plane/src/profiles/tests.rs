@@ -478,6 +478,28 @@ fn real_folders() {
     }
 }
 
+/// Mistral Nemo's vocabulary in both of its forms (mistral-common's `tekken_240718.json` as
+/// `tekken/tekken.json`).
+#[test]
+fn tekken_and_tokenizer_json_agree() {
+    let Some(dir) = real("mistral_nemo") else {
+        return;
+    };
+    let Ok(tekken) = fs::read(dir.with_file_name("tekken").join("tekken.json")) else {
+        eprintln!("skipped: no tekken/tekken.json beside mistral_nemo");
+        return;
+    };
+    let tekken = Vocab::from_tekken_json(&tekken).unwrap();
+    let hugging_face = load_model_dir(&dir).unwrap().vocab;
+    assert_eq!(tekken.len(), hugging_face.len());
+    for id in 0..131_072 {
+        // Reserved special tokens have other names in the one and the other.
+        if !(10..1000).contains(&id) {
+            assert_eq!(tekken.bytes(id), hugging_face.bytes(id), "{id}");
+        }
+    }
+}
+
 /// Bodies that a real engine answered, rendered, against the bytes of the token ids it used.
 #[test]
 fn prompts_equal_the_bytes_of_a_real_engines_tokens() {
