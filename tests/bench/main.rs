@@ -5,6 +5,7 @@
 //! sent through a simulated engine, so that the look-ups find it in a real table. Clients and Envoys
 //! share the machine's cores, so requests/s are comparable with each other only.
 
+mod index;
 mod load;
 mod stub;
 
@@ -33,7 +34,7 @@ async fn main() -> Result<()> {
     for (size, name, requests) in SIZES {
         one_size(&places, size, name, requests).await?;
     }
-    Ok(())
+    index::report()
 }
 
 /// The shipped Envoy with a second route: requests with `x-bench` go to the stub.
