@@ -67,11 +67,16 @@ impl Pending {
         new
     }
 
-    /// Keeps a run until `run.parent` appears. Returns how many blocks were dropped to make room.
-    pub(super) fn add_run(&mut self, run: Run, tier: Tier) -> usize {
-        let mut any_new = false;
-        for hash in &run.hashes {
+    /// Keeps a run until `run.parent` appears, and counts a copy of each block that is not `known`.
+    /// Returns how many blocks were dropped to make room.
+    pub(super) fn add_run(&mut self, run: Run, tier: Tier, known: impl Fn(u64) -> bool) -> usize {
+        let (mut any_new, mut all_known) = (false, true);
+        for hash in run.hashes.iter().filter(|hash| !known(**hash)) {
+            all_known = false;
             any_new |= self.add(*hash, tier);
+        }
+        if all_known {
+            return 0;
         }
         let waits_already = !any_new
             && self.by_parent.get(&run.parent).is_some_and(|waiting| {
@@ -105,7 +110,11 @@ impl Pending {
         if self.copies.is_empty() {
             return None;
         }
-        self.copies.remove(&hash)
+        let copies = self.copies.remove(&hash);
+        if self.copies.is_empty() {
+            self.compact();
+        }
+        copies
     }
 
     /// The runs that wait for `parent`.
@@ -220,7 +229,7 @@ mod tests {
     fn endless_orphans_stay_within_the_limits() {
         let mut pending = Pending::default();
         for n in 0..40_000 {
-            pending.add_run(run(n << 32 | 1, n << 32 | 2, 4), Tier::Gpu);
+            pending.add_run(run(n << 32 | 1, n << 32 | 2, 4), Tier::Gpu, |_| false);
             pending.add_placeholder(n << 32 | 77, Tier::Lower);
         }
         assert!(pending.len() <= BLOCKS_MAX);
@@ -234,7 +243,7 @@ mod tests {
     fn stores_and_removes_of_orphans_leave_nothing() {
         let mut pending = Pending::default();
         for n in 0..10_000_u64 {
-            pending.add_run(run(1, n * 100 + 2, 3), Tier::Gpu);
+            pending.add_run(run(1, n * 100 + 2, 3), Tier::Gpu, |_| false);
             for hash in n * 100 + 2..n * 100 + 5 {
                 assert!(pending.remove(hash, Tier::Gpu));
             }

@@ -60,8 +60,7 @@ impl PoolIndex {
                 Some(node) => Some(node),
                 None => {
                     stats.orphans += count;
-                    let run = self.run_of(event, parent.low);
-                    stats.orphans_dropped += of.pending.add_run(run, tier) as u64;
+                    self.store_orphans(replica, of, self.run_of(event, parent.low), tier, stats);
                     return;
                 }
             },
@@ -69,6 +68,19 @@ impl PoolIndex {
         match parent {
             Some(parent) => self.store_below(replica, of, parent, event, tier, stats),
             None => stats.refused += count,
+        }
+    }
+
+    /// Blocks below an unknown parent. One that was known before is one copy more.
+    fn store_orphans(&mut self, replica: ReplicaIndex, of: &mut Replica, run: Run, tier: Tier, stats: &mut ApplyStats) {
+        let known: Vec<u64> = run.hashes.iter().copied().filter(|hash| of.held.node(*hash).is_some()).collect();
+        stats.orphans_dropped += of.pending.add_run(run, tier, |hash| known.contains(&hash)) as u64;
+        for hash in known {
+            if let Some((node, old)) = of.held.get(hash) {
+                let mut new = old;
+                new.add(tier);
+                self.set_copies(replica, of, hash, node, old, new);
+            }
         }
     }
 
