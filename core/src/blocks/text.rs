@@ -100,19 +100,32 @@ impl TextChain {
     /// The block has its target already, or `bytes` is empty.
     #[inline]
     fn find_cut(&self, bytes: &[u8]) -> Option<(usize, bool)> {
-        let mut last = self.last;
-        for (block_len, (at, &next)) in
-            (usize::from(self.block_len)..).zip(bytes.iter().enumerate())
-        {
-            if next == b' ' && ends_a_token(last) {
+        let soft_zone = HARD_CAP_BYTES
+            .saturating_sub(usize::from(self.block_len))
+            .min(bytes.len());
+        let (zone, beyond) = bytes.split_at(soft_zone);
+        let byte_before = |at: usize| {
+            at.checked_sub(1)
+                .map_or(Some(self.last), |at| bytes.get(at).copied())
+                .unwrap_or(b' ')
+        };
+        let mut from = 0;
+        while let Some(space) = find_space(zone.get(from..).unwrap_or_default()) {
+            let at = from + space;
+            if ends_a_token(byte_before(at)) {
                 return Some((at, false));
             }
-            if block_len >= HARD_CAP_BYTES
-                && (!is_utf8_continuation(next) || block_len >= MAX_BLOCK_BYTES)
-            {
+            from = at + 1;
+        }
+        let block_len = usize::from(self.block_len) + soft_zone;
+        for (ahead, &next) in beyond.iter().enumerate() {
+            let at = soft_zone + ahead;
+            if next == b' ' && ends_a_token(byte_before(at)) {
+                return Some((at, false));
+            }
+            if !is_utf8_continuation(next) || block_len + ahead >= MAX_BLOCK_BYTES {
                 return Some((at, true));
             }
-            last = next;
         }
         None
     }
@@ -217,6 +230,25 @@ pub fn hash_text(seed: Seed, prompt: &[u8], max_blocks: usize) -> Vec<BlockHash>
 /// vocabulary has a token `> </`).
 fn ends_a_token(byte: u8) -> bool {
     byte.is_ascii_graphic() && byte != b'>'
+}
+
+/// Where the first space is, looking at a word at a time: text without spaces has 64 bytes to look
+/// through in each block.
+#[inline]
+fn find_space(bytes: &[u8]) -> Option<usize> {
+    const ONES: u64 = u64::from_le_bytes([1; 8]);
+    const SPACES: u64 = u64::from_le_bytes([b' '; 8]);
+    let (words, tail) = bytes.as_chunks::<8>();
+    for (at, word) in words.iter().enumerate() {
+        // A byte that is a space becomes 0, and the lowest 0 byte's top bit is the first one set.
+        let differs = u64::from_le_bytes(*word) ^ SPACES;
+        let zeros = differs.wrapping_sub(ONES) & !differs & (ONES << 7);
+        if zeros != 0 {
+            return Some(8 * at + zeros.trailing_zeros() as usize / 8);
+        }
+    }
+    let in_tail = tail.iter().position(|byte| *byte == b' ')?;
+    Some(8 * words.len() + in_tail)
 }
 
 fn is_utf8_continuation(byte: u8) -> bool {

@@ -10,22 +10,30 @@ const DEPTH: u32 = GROUP_DEPTH;
 pub(super) struct Tally {
     /// Blocks of the prompt.
     blocks: u32,
-    matches: Vec<ReplicaMatch>,
-    /// For each replica: its place in `matches`, plus 1.
-    places: Vec<u32>,
+    /// By replica number, which are dense; those without a block are not known to hold any.
+    seen: Vec<Seen>,
     /// For each level: read already.
     probed: Vec<bool>,
     /// Deepest credit.
     deepest: u32,
 }
 
+/// A replica's match so far.
+#[derive(Clone, Copy, Default)]
+struct Seen {
+    gpu_blocks: u32,
+    gpu_tokens: u32,
+    any_blocks: u32,
+    any_tokens: u32,
+}
+
 impl Tally {
     pub(super) fn new(blocks: usize) -> Self {
+        let probed = vec![false; blocks.div_ceil(DEPTH as usize)];
         Self {
             blocks: blocks as u32,
-            matches: Vec::new(),
-            places: Vec::new(),
-            probed: vec![false; blocks.div_ceil(DEPTH as usize)],
+            seen: Vec::new(),
+            probed,
             deepest: 0,
         }
     }
@@ -40,26 +48,39 @@ impl Tally {
     ) {
         let tokens = run.tokens(group.base_tokens);
         let before = at as u32 + u32::from(run.start);
-        let mut last = (0, 0, 0);
+        let mut bucket = (0, 0, 0);
         // A damaged end is as good as no more holders.
         let _ = for_each_holder(run.holders, |tier, held, replica| {
-            if last.0 != held {
+            if bucket.0 != held {
                 let held_here = usize::from(held).min(matched);
                 let Some(tokens) = held_here.checked_sub(1).and_then(|i| tokens.get(i)) else {
                     return;
                 };
-                last = (held, before + held_here as u32, *tokens);
+                bucket = (held, before + held_here as u32, *tokens);
+                self.deepest = self.deepest.max(bucket.1);
             }
-            let (_, blocks, tokens) = last;
-            let found = self.entry(replica);
-            if tier == Tier::Gpu && found.gpu_blocks < blocks {
-                (found.gpu_blocks, found.gpu_tokens) = (blocks, tokens);
+            let (_, blocks, tokens) = bucket;
+            let Some(seen) = self.seen_of(replica) else {
+                return;
+            };
+            if tier == Tier::Gpu && seen.gpu_blocks < blocks {
+                (seen.gpu_blocks, seen.gpu_tokens) = (blocks, tokens);
             }
-            if found.any_blocks < blocks {
-                (found.any_blocks, found.any_tokens) = (blocks, tokens);
+            if seen.any_blocks < blocks {
+                (seen.any_blocks, seen.any_tokens) = (blocks, tokens);
             }
-            self.deepest = self.deepest.max(blocks);
         });
+    }
+
+    /// Never `None`: the list grows to the replica.
+    #[inline]
+    fn seen_of(&mut self, replica: ReplicaIndex) -> Option<&mut Seen> {
+        let at = usize::from(replica.0);
+        if at >= self.seen.len() {
+            self.seen
+                .resize((at + 1).next_multiple_of(64), Seen::default());
+        }
+        self.seen.get_mut(at)
     }
 
     pub(super) fn probed(&mut self, level: usize) {
@@ -76,81 +97,78 @@ impl Tally {
     /// The level that tells most about the `refine` replicas that hold most, or may: `None` if what
     /// is known of them is exact.
     pub(super) fn next_level(&self, refine: usize) -> Option<usize> {
-        // Deepest possible match first, then deepest seen.
-        let mut best: Vec<(u32, u32, &ReplicaMatch)> = self
-            .matches
-            .iter()
-            .map(|found| (self.bound(found.any_blocks), found.any_blocks, found))
-            .collect();
-        if best.len() > refine && refine > 0 {
-            let key = |entry: &(u32, u32, &ReplicaMatch)| {
-                (
-                    core::cmp::Reverse((entry.0, entry.1, entry.2.gpu_blocks)),
-                    entry.2.replica,
-                )
-            };
-            best.select_nth_unstable_by_key(refine - 1, key);
+        let ends = self.unknown_ends();
+        // Deepest possible match, then deepest seen; ascending, so the last one is the best.
+        let mut best: Vec<(u32, u32, u32)> = Vec::with_capacity(refine.min(64) + 1);
+        for seen in self.seen.iter().filter(|seen| seen.any_blocks > 0) {
+            let key = (
+                self.bound(&ends, seen.any_blocks),
+                seen.any_blocks,
+                seen.gpu_blocks,
+            );
+            if best.len() >= refine {
+                if best.first().is_none_or(|worst| *worst >= key) {
+                    continue;
+                }
+                best.remove(0);
+            }
+            best.insert(best.partition_point(|other| *other < key), key);
         }
-        best.iter().take(refine).find_map(|(_, _, found)| {
-            self.middle(found.any_blocks)
-                .or_else(|| self.middle(found.gpu_blocks))
+        best.iter().rev().find_map(|(_, any_blocks, gpu_blocks)| {
+            self.middle(&ends, *any_blocks)
+                .or_else(|| self.middle(&ends, *gpu_blocks))
         })
     }
 
     pub(super) fn into_matches(self) -> Vec<ReplicaMatch> {
-        self.matches
+        let held = self
+            .seen
+            .iter()
+            .enumerate()
+            .filter(|(_, seen)| seen.any_blocks > 0);
+        held.map(|(at, seen)| ReplicaMatch {
+            replica: ReplicaIndex(at as u16),
+            gpu_blocks: seen.gpu_blocks,
+            gpu_tokens: seen.gpu_tokens,
+            any_blocks: seen.any_blocks,
+            any_tokens: seen.any_tokens,
+        })
+        .collect()
+    }
+
+    /// For each level, the first one from it on that was read.
+    fn unknown_ends(&self) -> Vec<u32> {
+        let mut end = self.probed.len() as u32;
+        let mut ends = vec![end; self.probed.len()];
+        for (level, (slot, probed)) in ends.iter_mut().zip(&self.probed).enumerate().rev() {
+            if *probed {
+                end = level as u32;
+            }
+            *slot = end;
+        }
+        ends
     }
 
     /// Who was seen to hold `held` blocks holds at most this many.
-    fn bound(&self, held: u32) -> u32 {
-        self.unknown_levels(held)
+    fn bound(&self, ends: &[u32], held: u32) -> u32 {
+        self.unknown_levels(ends, held)
             .map_or(held, |(_, end)| (end * DEPTH).min(self.blocks))
     }
 
     /// Halves the interval of levels about which nothing is known.
-    fn middle(&self, held: u32) -> Option<usize> {
-        self.unknown_levels(held)
+    fn middle(&self, ends: &[u32], held: u32) -> Option<usize> {
+        self.unknown_levels(ends, held)
             .map(|(first, end)| (first + (end - first) / 2) as usize)
     }
 
     /// The levels after `held` blocks that were not read, up to the next one that was.
-    fn unknown_levels(&self, held: u32) -> Option<(u32, u32)> {
+    fn unknown_levels(&self, ends: &[u32], held: u32) -> Option<(u32, u32)> {
         // A credit that ends inside a level ends for good: the level was read.
         if !held.is_multiple_of(DEPTH) || held >= self.blocks {
             return None;
         }
         let first = held / DEPTH;
-        let after = self.probed.get(first as usize..)?;
-        let unknown = after
-            .iter()
-            .position(|probed| *probed)
-            .unwrap_or(after.len());
-        (unknown > 0).then_some((first, first + unknown as u32))
-    }
-
-    fn entry(&mut self, replica: ReplicaIndex) -> &mut ReplicaMatch {
-        let place = usize::from(replica.0);
-        if self.places.len() <= place {
-            self.places.resize(place + 1, 0);
-        }
-        let none = ReplicaMatch {
-            replica,
-            gpu_blocks: 0,
-            gpu_tokens: 0,
-            any_blocks: 0,
-            any_tokens: 0,
-        };
-        // `places` has `place`, and what it says is in `matches`: the fallbacks are never taken.
-        let known = self.places.get(place).copied().unwrap_or(0) as usize;
-        let at = if known > 0 {
-            known - 1
-        } else {
-            self.matches.push(none);
-            if let Some(slot) = self.places.get_mut(place) {
-                *slot = self.matches.len() as u32;
-            }
-            self.matches.len() - 1
-        };
-        &mut self.matches[at]
+        let end = *ends.get(first as usize)?;
+        (end > first).then_some((first, end))
     }
 }

@@ -130,15 +130,19 @@ proptest! {
     ) {
         let trie = trie(&prompts, &holdings);
         let store = filled(&trie, limit, TableStore::new(EPOCH, page_bytes));
+        let pages = all_pages(&store);
+        let look_up = |asked: &[BlockHash], limits| {
+            lookup(&shape(&store), asked, &mut |index: u32| pages.get(index as usize).cloned(), limits)
+        };
         for prompt in &prompts {
             // Also prompts that end early, and that go where nobody was.
             for cut in [prompt.len(), prompt.len() / 2, 33.min(prompt.len())] {
                 for asked in [prompt[..cut].to_vec(), branch(prompt, cut, 999, 70)] {
                     let truth = truths(&trie, &holdings, &asked);
-                    let all = by_replica(&look_up(&store, &asked, UNLIMITED));
+                    let all = by_replica(&look_up(&asked, UNLIMITED));
                     prop_assert_eq!(&all, &truth);
 
-                    let few = look_up(&store, &asked, LookupLimits::default());
+                    let few = look_up(&asked, LookupLimits::default());
                     prop_assert!(few.reads <= 40);
                     let found = by_replica(&few);
                     prop_assert_eq!(found.len(), truth.len());
@@ -153,7 +157,7 @@ proptest! {
                     }
                     for max_reads in [0, 1, 2, 5] {
                         let limits = LookupLimits { max_reads, refine: 2 };
-                        let few = look_up(&store, &asked, limits);
+                        let few = look_up(&asked, limits);
                         prop_assert!(few.reads <= max_reads);
                         for (replica, found) in &by_replica(&few) {
                             prop_assert!(at_most(found, truth.get(replica)));
@@ -180,10 +184,11 @@ proptest! {
         let empty = || TableStore::with_pages(EPOCH, 1 << 20, 64);
         let (old_store, new_store) =
             (filled(&old, limits.0, empty()), filled(&new, limits.1, empty()));
+        let (old_pages, new_pages) = (all_pages(&old_store), all_pages(&new_store));
         for prompt in &prompts {
             let mut pages = |index: u32| {
-                let store = if which >> (index % 64) & 1 == 0 { &old_store } else { &new_store };
-                Some(store.page(index))
+                let pages = if which >> (index % 64) & 1 == 0 { &old_pages } else { &new_pages };
+                pages.get(index as usize).cloned()
             };
             let found = lookup(&shape(&old_store), prompt, &mut pages, UNLIMITED);
             let (old, new) = (truths(&old, &before, prompt), truths(&new, &after, prompt));

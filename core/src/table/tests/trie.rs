@@ -1,5 +1,5 @@
 //! A plain trie of blocks with the replicas at each: the model that look-ups are compared with, and
-//! the groups that a table made from it has. Also used by `examples/table_size.rs`.
+//! the groups that a table made from it has.
 
 use std::collections::HashMap;
 
