@@ -1,6 +1,11 @@
 //! What hashing, the table and a look-up cost: `cargo run --release -p prefix-picker-core --example
 //! table_speed [continuations]` (default: a million), natively or for wasm32-wasip1 under node.
 
+#![allow(
+    clippy::expect_used,
+    reason = "a measurement, not a part of the product"
+)]
+
 use std::hint::black_box;
 use std::time::Instant;
 
@@ -159,7 +164,8 @@ impl Table {
         );
         let index = self.store.page_count() / 2;
         let page = self.store.page(index);
-        let anchor = BlockHash((u64::from(index) << 32) / u64::from(self.store.page_count()) << 32);
+        let anchor =
+            BlockHash(((u64::from(index) << 32) / u64::from(self.store.page_count())) << 32);
         assert_eq!(page_of(anchor, self.store.page_count()), index);
         let delta = PageContent::Delta(vec![GroupChange {
             anchor,

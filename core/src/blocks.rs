@@ -6,7 +6,7 @@
 //!
 //! - [`text`]: the token-aligned cutter and [`TextChain`], fed in pieces of any size;
 //! - [`token_ids`]: the same for prompts that arrive as token ids;
-//! - [`seed`]: where a chain starts, so that pools, profiles, adapters and salts never meet.
+//! - [`mod@seed`]: where a chain starts, so that pools, profiles, adapters and salts never meet.
 //!
 //! What is covered by one hash: the seed, and every byte (or id) from the prompt's start to the
 //! block's end. Absent on purpose: tokenizers (the cut rule stands in for them) and anything

@@ -9,7 +9,7 @@
 //! - [`page`]: a page's bytes: header, sorted anchors, bodies; readable without decoding;
 //! - [`store`]: the control plane's side, with a change log ([`TableStore`]);
 //! - [`apply`]: changes to a page that a gateway has already ([`apply_change`]);
-//! - [`lookup`]: a request's hashes -> how far each replica holds them ([`lookup()`]).
+//! - [`mod@lookup`]: a request's hashes -> how far each replica holds them ([`lookup()`]).
 //!
 //! `docs/wire-format.md` ("Pages") has the layout byte by byte.
 //!

@@ -70,12 +70,6 @@ fn look_up(store: &TableStore, hashes: &[BlockHash], limits: LookupLimits) -> Ma
     )
 }
 
-fn all_pages(store: &TableStore) -> Vec<Vec<u8>> {
-    (0..store.page_count())
-        .map(|index| store.page(index))
-        .collect()
-}
-
 fn filled(trie: &Trie, limit: usize, mut store: TableStore) -> TableStore {
     trie.groups(limit, |anchor, body| {
         assert!(store.upsert(anchor, body), "each anchor once");

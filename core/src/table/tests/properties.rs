@@ -6,6 +6,12 @@ use proptest::prelude::*;
 
 use super::*;
 
+fn all_pages(store: &TableStore) -> Vec<Vec<u8>> {
+    (0..store.page_count())
+        .map(|index| store.page(index))
+        .collect()
+}
+
 /// A prompt that shares its first blocks with an earlier one.
 #[derive(Clone, Debug)]
 struct Prompt {
