@@ -44,6 +44,9 @@ pub struct KvEventBatch {
     pub problems: Vec<String>,
     /// How many events were left out as bad; counts on where `problems` is full.
     pub bad_events: u32,
+    /// One of them may have been a removal or a clearing: what was known of the replica may now be
+    /// more than it has.
+    pub lost_removals: bool,
 }
 
 /// Most notes, and most problems, that a batch holds.

@@ -58,6 +58,10 @@ impl Sink for ReplicaSink {
             let first = batch.problems.first().map_or("", String::as_str);
             tracing::warn!(replica = %self.labels.replica, seq = position.seq, bad = batch.bad_events, first, "events left out");
         }
+        if batch.lost_removals {
+            // Never claim what may be gone: begin again with what this batch still says.
+            self.reset(Loss::LostRemovals);
+        }
         self.engine.apply(self.replica, position, &batch);
         let (mut stored, mut removed, mut cleared) = (0, 0, 0);
         for event in &batch.events {

@@ -9,7 +9,9 @@ use proptest::prelude::*;
 use super::answer::answer_within;
 use super::*;
 use crate::events::{EngineHash, KvEvent, Removed, Stored};
+use crate::metrics::{Metrics, ReplicaLabels};
 use crate::profiles::load_model_dir;
+use crate::subscriber::Sink as _;
 use crate::subscriber::signals::digest;
 
 mod gateway;
@@ -224,6 +226,34 @@ fn events_become_matches_and_a_drop_takes_them_back() {
     engine.publish();
     gateway.settle(&engine);
     assert_eq!(gateway.matches(TEXT), vec![]);
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+/// A removal that cannot be read may have been of any block: none is claimed any more.
+#[test]
+fn an_unreadable_removal_takes_the_replicas_blocks() {
+    let dir = in_temp("lost-removal");
+    let engine = std::sync::Arc::new(engine_of(&config(&dir)));
+    engine.open();
+    engine.apply(ReplicaIndex(0), at(0), &stored(&engine, TEXT, 100));
+    engine.publish();
+    let mut gateway = Gateway::default();
+    gateway.settle(&engine);
+    assert_eq!(gateway.matches(TEXT).len(), 1);
+
+    let labels = ReplicaLabels {
+        pool: "one".into(),
+        replica: "a".into(),
+    };
+    let metrics = std::sync::Arc::new(Metrics::new());
+    let sink = sink::ReplicaSink::new(engine.clone(), metrics, ReplicaIndex(0), labels);
+    let unreadable = b"\x93\xcb\0\0\0\0\0\0\0\0\x91\x92\xacBlockRemoved\xa1x\0";
+    sink.apply(at(1), &bytes::Bytes::from_static(unreadable), false)
+        .unwrap();
+    engine.publish();
+    gateway.settle(&engine);
+    assert_eq!(gateway.matches(TEXT), vec![]);
+    assert_eq!(engine.position(ReplicaIndex(0)), Some(at(1)));
     std::fs::remove_dir_all(dir).unwrap();
 }
 

@@ -62,11 +62,13 @@ fn read_events(cursor: &mut Cursor<'_>, count: usize, batch: &mut KvEventBatch) 
             Ok(None) => {}
             Err(problem) => {
                 batch.bad_events = batch.bad_events.saturating_add(1);
+                batch.lost_removals |= !problem.is_of_a_store();
                 remark(&mut batch.problems, || format!("event {number}: {problem}"));
                 *cursor = start;
                 if cursor.skip().is_err() {
                     let lost = u32::try_from(count - number - 1).unwrap_or(u32::MAX);
                     batch.bad_events = batch.bad_events.saturating_add(lost);
+                    batch.lost_removals |= lost > 0;
                     remark(&mut batch.problems, || {
                         format!("the payload ends inside event {number} of {count}")
                     });
@@ -111,6 +113,17 @@ pub(super) enum EventProblem {
     },
     #[error("{tag} has a field of another kind than string for a name: {error}")]
     Key { tag: &'static str, error: WireError },
+}
+
+impl EventProblem {
+    /// Whether the event is known to have been a store, without which less is claimed, not more.
+    fn is_of_a_store(&self) -> bool {
+        let stored = Tag::Stored.name();
+        match self {
+            Self::Event(_) => false,
+            Self::Field { tag, .. } | Self::Key { tag, .. } => *tag == stored,
+        }
+    }
 }
 
 /// The three events that engines send.

@@ -427,3 +427,16 @@ fn fields_in_any_order() {
         (1, Some(2), Some("s"))
     );
 }
+
+#[test]
+fn only_what_may_have_been_a_removal_makes_a_batch_lose_removals() {
+    let lost = |events: Value| batch(events).lost_removals;
+    assert!(!lost(
+        json!([{"type": "AllBlocksCleared"}, ["BlockStored", 1]])
+    ));
+    assert!(!lost(json!([{"type": "BlockStored", "block_hashes": "x"}])));
+    assert!(!lost(json!([["SomethingNew", 1]])));
+    assert!(lost(json!([["BlockRemoved", "x"]])));
+    assert!(lost(json!([{"type": "BlockRemoved", "block_hashes": "x"}])));
+    assert!(lost(json!([17])));
+}

@@ -89,6 +89,8 @@ pub enum Loss {
     ReplayFailed,
     /// A batch could not be read at all: what it removed is not known.
     Undecodable,
+    /// A removal in a batch could not be read: which block is gone is not known.
+    LostRemovals,
 }
 
 impl Loss {
@@ -101,6 +103,7 @@ impl Loss {
             Self::NoReplay => "no_replay",
             Self::ReplayFailed => "replay_failed",
             Self::Undecodable => "undecodable",
+            Self::LostRemovals => "lost_removals",
         }
     }
 }
