@@ -19,9 +19,9 @@ use crate::hash::Hasher;
 use crate::scheduler::NewRequest;
 use crate::template::Chat;
 
-/// Longest bytes of one token times what NFC may shrink: a text above this many bytes a token is too long
-/// without tokenising it.
-const MOST_BYTES_PER_TOKEN: usize = 400;
+/// A text above this many bytes a token is too long without tokenising it, which for tens of MB would
+/// take minutes and gigabytes. Real text of this vocabulary has 3 to 6.
+const MOST_BYTES_PER_TOKEN: usize = 16;
 const MOST_SALT_CHARS: usize = 1024;
 const DEFAULT_COMPLETION_TOKENS: usize = 16;
 
