@@ -66,7 +66,12 @@ pub enum Reason {
 
 impl Reason {
     /// All of them, for metrics.
-    pub const ALL: [Self; 4] = [Self::Prefix, Self::LoadOverPrefix, Self::Load, Self::NoReplica];
+    pub const ALL: [Self; 4] = [
+        Self::Prefix,
+        Self::LoadOverPrefix,
+        Self::Load,
+        Self::NoReplica,
+    ];
 
     /// Its name in metrics, logs and docs.
     #[must_use]
@@ -98,16 +103,29 @@ pub fn pick(input: &PickInput<'_>) -> Decision {
         .collect();
     order.sort_unstable_by_key(|&(cost, draw, _)| (cost, draw));
     let Some(&(_, _, first)) = order.first() else {
-        return Decision { endpoints: Vec::new(), reason: Reason::NoReplica, matched_tokens: 0 };
+        return Decision {
+            endpoints: Vec::new(),
+            reason: Reason::NoReplica,
+            matched_tokens: 0,
+        };
     };
-    let most = input.candidates.iter().map(|c| c.matched_tokens).max().unwrap_or(0);
+    let most = input
+        .candidates
+        .iter()
+        .map(|c| c.matched_tokens)
+        .max()
+        .unwrap_or(0);
     let reason = match first.matched_tokens {
         _ if most == 0 => Reason::Load,
         matched if matched == most => Reason::Prefix,
         _ => Reason::LoadOverPrefix,
     };
     Decision {
-        endpoints: order.iter().take(ENDPOINTS_MAX).map(|&(_, _, c)| c.replica).collect(),
+        endpoints: order
+            .iter()
+            .take(ENDPOINTS_MAX)
+            .map(|&(_, _, c)| c.replica)
+            .collect(),
         reason,
         matched_tokens: first.matched_tokens,
     }

@@ -55,7 +55,11 @@ pub enum SyncError {
 }
 
 fn check_major(theirs: u16) -> Result<(), SyncError> {
-    if theirs == MAJOR { Ok(()) } else { Err(SyncError::Version { theirs }) }
+    if theirs == MAJOR {
+        Ok(())
+    } else {
+        Err(SyncError::Version { theirs })
+    }
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ pub struct Position {
 /// What a payload is recognised by.
 #[must_use]
 pub fn digest(payload: &[u8]) -> u64 {
-    checksum(0, payload)
+    checksum(&[payload])
 }
 
 /// What happened.

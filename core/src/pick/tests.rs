@@ -1,43 +1,90 @@
 use super::*;
-use wasm_bindgen_test::wasm_bindgen_test;
+#[cfg(all(target_arch = "wasm32", target_os = "unknown"))]
+use wasm_bindgen_test::wasm_bindgen_test as test;
 
 fn candidate(replica: u16, matched_tokens: u32, backlog_tokens: u64, requests: u32) -> Candidate {
-    Candidate { replica: ReplicaIndex(replica), matched_tokens, backlog_tokens, requests }
+    Candidate {
+        replica: ReplicaIndex(replica),
+        matched_tokens,
+        backlog_tokens,
+        requests,
+    }
 }
 
 fn check(candidates: &[Candidate], expect: (u16, Reason, u32)) {
-    let input = PickInput { prompt_tokens: 10_000, block_size: 16, candidates, random: 7 };
+    let input = PickInput {
+        prompt_tokens: 10_000,
+        block_size: 16,
+        candidates,
+        random: 7,
+    };
     let d = pick(&input);
-    assert_eq!((d.endpoints[0].0, d.reason, d.matched_tokens), expect, "{candidates:?}");
+    assert_eq!(
+        (d.endpoints[0].0, d.reason, d.matched_tokens),
+        expect,
+        "{candidates:?}"
+    );
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn the_longest_prefix_wins_among_idle_replicas() {
     check(
-        &[candidate(0, 64, 0, 0), candidate(1, 320, 0, 0), candidate(2, 0, 0, 0)],
+        &[
+            candidate(0, 64, 0, 0),
+            candidate(1, 320, 0, 0),
+            candidate(2, 0, 0, 0),
+        ],
         (1, Reason::Prefix, 320),
     );
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn a_busy_holder_loses_to_an_idle_replica() {
-    check(&[candidate(0, 320, 400, 0), candidate(1, 0, 0, 0)], (1, Reason::LoadOverPrefix, 0));
-    check(&[candidate(0, 320, 0, 2), candidate(1, 0, 0, 0)], (1, Reason::LoadOverPrefix, 0));
-    check(&[candidate(0, 9_000, 400, 2), candidate(1, 0, 0, 0)], (0, Reason::Prefix, 9_000));
+    check(
+        &[candidate(0, 320, 400, 0), candidate(1, 0, 0, 0)],
+        (1, Reason::LoadOverPrefix, 0),
+    );
+    check(
+        &[candidate(0, 320, 0, 2), candidate(1, 0, 0, 0)],
+        (1, Reason::LoadOverPrefix, 0),
+    );
+    check(
+        &[candidate(0, 9_000, 400, 2), candidate(1, 0, 0, 0)],
+        (0, Reason::Prefix, 9_000),
+    );
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn without_any_prefix_load_decides() {
-    check(&[candidate(0, 0, 0, 3), candidate(1, 0, 0, 1), candidate(2, 0, 999, 0)], (1, Reason::Load, 0));
+    check(
+        &[
+            candidate(0, 0, 0, 3),
+            candidate(1, 0, 0, 1),
+            candidate(2, 0, 999, 0),
+        ],
+        (1, Reason::Load, 0),
+    );
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn no_replica_is_named_when_there_is_none() {
-    let d = pick(&PickInput { prompt_tokens: 5, block_size: 16, candidates: &[], random: 1 });
-    assert_eq!(d, Decision { endpoints: vec![], reason: Reason::NoReplica, matched_tokens: 0 });
+    let d = pick(&PickInput {
+        prompt_tokens: 5,
+        block_size: 16,
+        candidates: &[],
+        random: 1,
+    });
+    assert_eq!(
+        d,
+        Decision {
+            endpoints: vec![],
+            reason: Reason::NoReplica,
+            matched_tokens: 0
+        }
+    );
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn a_hit_is_whole_blocks_and_never_the_last_token() {
     assert_eq!(hit_tokens(100, 100, 16), 96);
     assert_eq!(hit_tokens(96, 96, 16), 80);
@@ -46,19 +93,37 @@ fn a_hit_is_whole_blocks_and_never_the_last_token() {
     assert_eq!(hit_tokens(5, 0, 16), 0);
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn equals_are_drawn_fairly_whatever_their_order() {
     let mut all: Vec<Candidate> = (0..4).map(|r| candidate(r, 0, 0, 0)).collect();
     let mut counts = [0u32; 4];
     for random in 0..40_000u64 {
-        let input = PickInput { prompt_tokens: 100, block_size: 16, candidates: &all, random };
+        let input = PickInput {
+            prompt_tokens: 100,
+            block_size: 16,
+            candidates: &all,
+            random,
+        };
         let first = pick(&input).endpoints[0];
         counts[usize::from(first.0)] += 1;
     }
-    assert!(counts.iter().all(|c| (9_500..10_500).contains(c)), "{counts:?}");
-    let one = pick(&PickInput { prompt_tokens: 1, block_size: 1, candidates: &all, random: 3 });
+    assert!(
+        counts.iter().all(|c| (9_500..10_500).contains(c)),
+        "{counts:?}"
+    );
+    let one = pick(&PickInput {
+        prompt_tokens: 1,
+        block_size: 1,
+        candidates: &all,
+        random: 3,
+    });
     all.reverse();
-    let two = pick(&PickInput { prompt_tokens: 1, block_size: 1, candidates: &all, random: 3 });
+    let two = pick(&PickInput {
+        prompt_tokens: 1,
+        block_size: 1,
+        candidates: &all,
+        random: 3,
+    });
     assert_eq!(one, two);
 }
 
@@ -69,7 +134,10 @@ mod properties {
 
     fn candidates() -> impl Strategy<Value = Vec<Candidate>> {
         proptest::collection::vec((0u32..5_000, 0u64..5_000, 0u32..50), 0..9).prop_map(|list| {
-            (0u16..).zip(list).map(|(r, (m, b, q))| candidate(r, m, b, q)).collect()
+            (0u16..)
+                .zip(list)
+                .map(|(r, (m, b, q))| candidate(r, m, b, q))
+                .collect()
         })
     }
 

@@ -118,7 +118,7 @@ impl Answer {
         w.u32(sections);
         w.u32(u32::try_from(payload.len()).map_err(|_| SyncError::TooLong("answer"))?);
         let mut bytes = w.into_bytes();
-        let sum = checksum(checksum(0, &bytes), &payload);
+        let sum = checksum(&[&bytes, &payload]);
         bytes.extend_from_slice(&sum.to_le_bytes());
         bytes.extend_from_slice(&payload);
         Ok(bytes)
@@ -141,8 +141,10 @@ impl Answer {
         if r.rest().len() as u64 != u64::from(payload_len) {
             return Err(SyncError::Truncated);
         }
-        let (header, _) = bytes.split_at_checked(SUMMED_HEADER_BYTES).ok_or(SyncError::Truncated)?;
-        if checksum(checksum(0, header), r.rest()) != sum {
+        let (header, _) = bytes
+            .split_at_checked(SUMMED_HEADER_BYTES)
+            .ok_or(SyncError::Truncated)?;
+        if checksum(&[header, r.rest()]) != sum {
             return Err(SyncError::Checksum);
         }
         debug_assert_eq!(bytes.len(), HEADER_BYTES + r.rest().len());
@@ -171,7 +173,10 @@ impl Answer {
             HEAD => self.head = Some(body.to_vec()),
             PROFILE => {
                 let hash = r.u64()?;
-                self.profiles.push(ProfileRecord { hash, json: r.rest().to_vec() });
+                self.profiles.push(ProfileRecord {
+                    hash,
+                    json: r.rest().to_vec(),
+                });
             }
             DELTA => {
                 self.table = TableUpdate::Delta {
@@ -185,11 +190,18 @@ impl Answer {
                 let start_seq = r.u64()?;
                 let next = r.u32()?;
                 let next_page = (next != NONE).then_some(next);
-                self.table = TableUpdate::Load { start_seq, next_page, pages: Vec::new() };
+                self.table = TableUpdate::Load {
+                    start_seq,
+                    next_page,
+                    pages: Vec::new(),
+                };
             }
             PAGE_WHOLE => {
                 let index = r.u32()?;
-                self.push_page(PageChange { index, content: PageContent::Whole(r.rest().to_vec()) })?;
+                self.push_page(PageChange {
+                    index,
+                    content: PageContent::Whole(r.rest().to_vec()),
+                })?;
             }
             PAGE_DELTA => {
                 let page = decode_page_delta(&mut r)?;
@@ -220,12 +232,21 @@ impl TableUpdate {
         let mut w = Writer::default();
         match self {
             Self::None => None,
-            Self::Delta { from_seq, to_seq, more, .. } => {
+            Self::Delta {
+                from_seq,
+                to_seq,
+                more,
+                ..
+            } => {
                 w.u64(*from_seq);
                 w.u64(*to_seq);
                 Some((DELTA, if *more { MORE } else { 0 }, w.into_bytes()))
             }
-            Self::Load { start_seq, next_page, .. } => {
+            Self::Load {
+                start_seq,
+                next_page,
+                ..
+            } => {
                 w.u64(*start_seq);
                 w.u32(next_page.unwrap_or(NONE));
                 Some((LOAD, 0, w.into_bytes()))
@@ -277,9 +298,15 @@ fn decode_page_delta(r: &mut Reader<'_>) -> Result<PageChange, SyncError> {
         let body = if len == NONE {
             None
         } else {
-            Some(r.take(usize::try_from(len).map_err(|_| SyncError::Truncated)?)?.to_vec())
+            Some(
+                r.take(usize::try_from(len).map_err(|_| SyncError::Truncated)?)?
+                    .to_vec(),
+            )
         };
         groups.push(GroupChange { anchor, body });
     }
-    Ok(PageChange { index, content: PageContent::Delta(groups) })
+    Ok(PageChange {
+        index,
+        content: PageContent::Delta(groups),
+    })
 }

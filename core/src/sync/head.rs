@@ -145,7 +145,9 @@ impl Head {
         };
         let pools = head.pools.len();
         if head.replicas.iter().any(|r| usize::from(r.pool) >= pools) {
-            return Err(SyncError::Invalid("a replica names a pool that is not there"));
+            return Err(SyncError::Invalid(
+                "a replica names a pool that is not there",
+            ));
         }
         if head.page_count == 0 {
             return Err(SyncError::Invalid("no pages"));

@@ -2,7 +2,8 @@ use super::*;
 use crate::blocks::PoolKey;
 use crate::ids::{BlockHash, Epoch, ReplicaIndex};
 use crate::table::{GroupChange, PageChange, PageContent};
-use wasm_bindgen_test::wasm_bindgen_test;
+#[cfg(all(target_arch = "wasm32", target_os = "unknown"))]
+use wasm_bindgen_test::wasm_bindgen_test as test;
 
 fn head() -> Head {
     Head {
@@ -55,7 +56,10 @@ fn answers() -> Vec<Answer> {
         base.clone(),
         Answer {
             head: head().encode().ok(),
-            profiles: vec![ProfileRecord { hash: 9, json: b"{}".to_vec() }],
+            profiles: vec![ProfileRecord {
+                hash: 9,
+                json: b"{}".to_vec(),
+            }],
             ..base.clone()
         },
         Answer {
@@ -64,12 +68,21 @@ fn answers() -> Vec<Answer> {
                 to_seq: 9,
                 more: true,
                 pages: vec![
-                    PageChange { index: 3, content: PageContent::Whole(vec![1, 2, 3]) },
+                    PageChange {
+                        index: 3,
+                        content: PageContent::Whole(vec![1, 2, 3]),
+                    },
                     PageChange {
                         index: 0,
                         content: PageContent::Delta(vec![
-                            GroupChange { anchor: BlockHash(u64::MAX), body: Some(vec![5; 9]) },
-                            GroupChange { anchor: BlockHash(0), body: None },
+                            GroupChange {
+                                anchor: BlockHash(u64::MAX),
+                                body: Some(vec![5; 9]),
+                            },
+                            GroupChange {
+                                anchor: BlockHash(0),
+                                body: None,
+                            },
                         ]),
                     },
                 ],
@@ -80,18 +93,25 @@ fn answers() -> Vec<Answer> {
             table: TableUpdate::Load {
                 start_seq: 77,
                 next_page: Some(2),
-                pages: vec![PageChange { index: 1, content: PageContent::Whole(Vec::new()) }],
+                pages: vec![PageChange {
+                    index: 1,
+                    content: PageContent::Whole(Vec::new()),
+                }],
             },
             ..base.clone()
         },
         Answer {
-            table: TableUpdate::Load { start_seq: 77, next_page: None, pages: Vec::new() },
+            table: TableUpdate::Load {
+                start_seq: 77,
+                next_page: None,
+                pages: Vec::new(),
+            },
             ..base
         },
     ]
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn heads_come_back_as_they_were() {
     let bytes = head().encode().unwrap();
     assert_eq!(Head::decode(&bytes).unwrap(), head());
@@ -104,7 +124,7 @@ fn heads_come_back_as_they_were() {
     }
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn answers_come_back_as_they_were() {
     for answer in answers() {
         let bytes = answer.encode().unwrap();
@@ -112,7 +132,7 @@ fn answers_come_back_as_they_were() {
     }
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn any_flipped_bit_and_any_cut_is_refused() {
     for answer in answers() {
         let bytes = answer.encode().unwrap();
@@ -127,12 +147,16 @@ fn any_flipped_bit_and_any_cut_is_refused() {
     }
 }
 
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn polls_ignore_what_they_do_not_know() {
     let poll = Poll {
         protocol: MAJOR,
         gateway: "g".into(),
-        have: Some(Have { epoch: u64::MAX, generation: 1, seq: 2 }),
+        have: Some(Have {
+            epoch: u64::MAX,
+            generation: 1,
+            seq: 2,
+        }),
         wait_ms: 10,
         ..Poll::default()
     };
@@ -140,11 +164,16 @@ fn polls_ignore_what_they_do_not_know() {
     assert_eq!(serde_json::from_value::<Poll>(json.clone()).unwrap(), poll);
     json["new_in_a_later_version"] = true.into();
     assert_eq!(serde_json::from_value::<Poll>(json).unwrap(), poll);
-    assert_eq!(serde_json::from_str::<Poll>(r#"{"protocol":1}"#).unwrap().have, None);
+    assert_eq!(
+        serde_json::from_str::<Poll>(r#"{"protocol":1}"#)
+            .unwrap()
+            .have,
+        None
+    );
 }
 
 /// A frozen message: this build must read what released builds wrote, and write the same.
-#[wasm_bindgen_test(unsupported = test)]
+#[test]
 fn version_1_is_frozen() {
     let bytes = answers()[2].encode().unwrap();
     let frozen = include_str!("../../../tests/vectors/wire/v1/answer-delta.hex");

@@ -18,7 +18,8 @@
 //!
 //! Numbers are little-endian.
 
-use super::wire::{checksum, read_u16, read_u32, read_u64};
+use super::wire::{read_u16, read_u32, read_u64};
+use crate::checksum::checksum;
 use crate::blocks::HASH_DOMAIN_VERSION;
 use crate::ids::{BlockHash, Epoch};
 

@@ -1,4 +1,4 @@
-//! Little-endian numbers, varints and the checksum of pages.
+//! Little-endian numbers and varints.
 
 /// Two bytes at `at`, or 0 past the end (callers have checked the length).
 pub(super) fn read_u16(bytes: &[u8], at: usize) -> u16 {
@@ -65,30 +65,4 @@ impl<'a> Cursor<'a> {
         }
         None
     }
-}
-
-const CHECK_START: u64 = 0x7070_7067_0000_0001;
-const CHECK_MULTIPLIER: u64 = 0x324c_ad49_c629_665b;
-
-/// A 64-bit checksum over the concatenation of `parts`, each padded to whole words.
-///
-/// Every step is a bijection of the sum and of the word, so damage within one aligned word is
-/// always found, and other damage but for one case in 2^64. It guards against accidents, not
-/// against forgery: who can write pages holds a token.
-pub(super) fn checksum(parts: &[&[u8]]) -> u64 {
-    let mut sum = CHECK_START;
-    let mut step = |word: u64| sum = (sum ^ word).rotate_left(29).wrapping_mul(CHECK_MULTIPLIER);
-    for part in parts {
-        let (words, tail) = part.as_chunks::<8>();
-        for word in words {
-            step(u64::from_le_bytes(*word));
-        }
-        step(
-            tail.iter()
-                .rev()
-                .fold(0, |n, byte| (n << 8) | u64::from(*byte)),
-        );
-        step(part.len() as u64);
-    }
-    sum ^ (sum >> 32)
 }
