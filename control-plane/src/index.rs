@@ -26,6 +26,7 @@ mod pending;
 mod replica;
 mod snapshot;
 mod spec;
+mod speller;
 mod stats;
 mod store;
 mod tree;
@@ -48,6 +49,7 @@ use prefix_picker_core::ids::{BlockHash, ReplicaIndex};
 use prefix_picker_core::table::GroupSpec;
 use replica::Replica;
 use sha2::{Digest, Sha256};
+use speller::Speller;
 use std::sync::Arc;
 
 /// Nodes that one call looks at, at most, to pass credit on below a block that came or went. What is
@@ -89,7 +91,10 @@ impl StreamPosition {
     pub fn after(sequence: u64, payload: &[u8]) -> Self {
         let hash: [u8; 32] = Sha256::digest(payload).into();
         let [a, b, c, d, e, f, g, h, ..] = hash;
-        Self { sequence, digest: [a, b, c, d, e, f, g, h] }
+        Self {
+            sequence,
+            digest: [a, b, c, d, e, f, g, h],
+        }
     }
 }
 
@@ -97,6 +102,7 @@ impl StreamPosition {
 pub struct PoolIndex {
     config: IndexConfig,
     hasher: ContentHasher,
+    speller: Arc<Speller>,
     nodes: Nodes,
     holdings: Holdings,
     blocks: Blocks,
@@ -120,6 +126,11 @@ impl PoolIndex {
     /// An index that holds nothing.
     #[must_use]
     pub fn new(config: IndexConfig) -> Self {
+        let speller = Arc::new(Speller::new(&config.vocab));
+        Self::with_speller(config, speller)
+    }
+
+    fn with_speller(config: IndexConfig, speller: Arc<Speller>) -> Self {
         let digest = Sha256::new()
             .chain_update(b"prefix-picker index content")
             .chain_update(config.key.0)
@@ -129,6 +140,7 @@ impl PoolIndex {
         Self {
             hasher: ContentHasher::new(word(0), word(1)),
             config,
+            speller,
             nodes: Nodes::default(),
             holdings: Holdings::default(),
             blocks: Blocks::default(),
@@ -222,9 +234,16 @@ impl PoolIndex {
             for anchor in self.blocks.groups.take_gone() {
                 yields(anchor, None);
             }
-            let anchor = self.blocks.tree.get(self.blocks.groups.get(group).anchor).hash;
+            let anchor = self
+                .blocks
+                .tree
+                .get(self.blocks.groups.get(group).anchor)
+                .hash;
             let spec = builder.build(self, group);
-            let was_published = std::mem::replace(&mut self.blocks.groups.get_mut(group).published, spec.is_some());
+            let was_published = std::mem::replace(
+                &mut self.blocks.groups.get_mut(group).published,
+                spec.is_some(),
+            );
             if spec.is_some() || was_published {
                 yields(anchor, spec);
             }
@@ -243,7 +262,13 @@ impl PoolIndex {
         self.settle_some(usize::MAX);
     }
 
-    fn removed(&mut self, replica: ReplicaIndex, held: &mut Replica, event: &Removed, stats: &mut ApplyStats) {
+    fn removed(
+        &mut self,
+        replica: ReplicaIndex,
+        held: &mut Replica,
+        event: &Removed,
+        stats: &mut ApplyStats,
+    ) {
         if !held.groups.judges_remove(event.group) {
             stats.other_group += event.hashes.len() as u64;
             return;
@@ -251,7 +276,9 @@ impl PoolIndex {
         let tier = Tier::of_medium(event.medium.as_deref());
         for hash in &event.hashes {
             // An unknown hash is no reason to leave out the rest.
-            if self.remove_copy(replica, held, hash.low, tier) || held.pending.remove(hash.low, tier) {
+            if self.remove_copy(replica, held, hash.low, tier)
+                || held.pending.remove(hash.low, tier)
+            {
                 stats.removed += 1;
             } else {
                 stats.unknown_removes += 1;
@@ -265,7 +292,10 @@ impl PoolIndex {
 
     /// Takes a replica out, so that it and the rest of the index can be changed together.
     fn take_replica(&mut self, replica: ReplicaIndex) -> Box<Replica> {
-        self.replicas.get_mut(usize::from(replica.0)).and_then(Option::take).unwrap_or_default()
+        self.replicas
+            .get_mut(usize::from(replica.0))
+            .and_then(Option::take)
+            .unwrap_or_default()
     }
 
     fn put_replica(&mut self, replica: ReplicaIndex, held: Box<Replica>) {

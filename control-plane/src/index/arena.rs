@@ -18,7 +18,11 @@ pub(super) struct Arena<T> {
 
 impl<T> Default for Arena<T> {
     fn default() -> Self {
-        Self { chunks: Vec::new(), free: Vec::new(), slots: 0 }
+        Self {
+            chunks: Vec::new(),
+            free: Vec::new(),
+            slots: 0,
+        }
     }
 }
 
@@ -46,7 +50,9 @@ impl<T> Arena<T> {
         self.free.push(index);
         if self.free.len() == self.slots as usize {
             *self = Self::default();
-        } else if self.free.len() % CHUNK == 0 && self.free.capacity() > 4 * self.free.len() {
+        } else if self.free.len().is_multiple_of(CHUNK)
+            && self.free.capacity() > 4 * self.free.len()
+        {
             self.free.shrink_to(2 * self.free.len());
         }
     }
@@ -80,7 +86,9 @@ mod tests {
     #[test]
     fn slots_are_reused_and_an_empty_arena_holds_nothing() {
         let mut arena = Arena::default();
-        let slots: Vec<u32> = (0..10_000_u32).map(|value| arena.insert(value).unwrap()).collect();
+        let slots: Vec<u32> = (0..10_000_u32)
+            .map(|value| arena.insert(value).unwrap())
+            .collect();
         assert_eq!(*arena.get(slots[9_999]), 9_999);
         arena.release(slots[5]);
         assert_eq!(arena.insert(77), Some(slots[5]));

@@ -55,7 +55,11 @@ impl Item for Block {
         self.depth & WIDE != 0
     }
     fn set_wide(&mut self, wide: bool) {
-        if wide { self.depth |= WIDE } else { self.depth &= !WIDE }
+        if wide {
+            self.depth |= WIDE
+        } else {
+            self.depth &= !WIDE
+        }
     }
 }
 
@@ -121,7 +125,13 @@ impl Blocks {
     /// Notes that a block ends in `node`, whose list starts at `owns`. `parent`: the block before, or
     /// [`NIL`]. Returns the block and the list's new start; `None` where there is no room, or where
     /// the hash is taken by another chain.
-    pub(super) fn own(&mut self, node: u32, owns: u32, parent: u32, new: NewBlock) -> Option<(u32, u32)> {
+    pub(super) fn own(
+        &mut self,
+        node: u32,
+        owns: u32,
+        parent: u32,
+        new: NewBlock,
+    ) -> Option<(u32, u32)> {
         let block = match self.tree.find_child(parent, new.hash.0) {
             Some(block) => block,
             None => self.insert(parent, new)?,
@@ -130,7 +140,13 @@ impl Blocks {
             return Some((block, owns));
         }
         let next_in_block = self.tree.get(block).owners;
-        let owner = Owner { node, block, next_in_node: owns, next_in_block, tokens: new.tokens };
+        let owner = Owner {
+            node,
+            block,
+            next_in_node: owns,
+            next_in_block,
+            tokens: new.tokens,
+        };
         let Some(at) = self.owners.insert(owner) else {
             self.remove_if_unowned(block);
             return None;
@@ -146,7 +162,11 @@ impl Blocks {
     }
 
     fn insert(&mut self, parent: u32, new: NewBlock) -> Option<u32> {
-        let depth = if parent == NIL { 0 } else { self.tree.get(parent).depth() + 1 };
+        let depth = if parent == NIL {
+            0
+        } else {
+            self.tree.get(parent).depth() + 1
+        };
         if depth > DEPTH_MASK {
             return None;
         }
@@ -210,7 +230,9 @@ impl Blocks {
 
     /// Bytes in use, free slots left out.
     pub(super) fn used_bytes(&self) -> usize {
-        self.tree.len() * size_of::<Block>() + self.owners.live() * size_of::<Owner>() + self.groups.used_bytes()
+        self.tree.len() * size_of::<Block>()
+            + self.owners.live() * size_of::<Owner>()
+            + self.groups.used_bytes()
     }
 
     pub(super) fn memory_bytes(&self) -> usize {

@@ -12,8 +12,16 @@ use prefix_picker_core::ids::ReplicaIndex;
 
 /// The state of a replica that holds a node in `tiers` and is credited with its parent as `parent`.
 const fn with_credit(tiers: State, parent: State) -> State {
-    let gpu = if tiers & GPU != 0 { parent & GPU_PREFIX } else { 0 };
-    let any = if tiers & (GPU | LOWER) != 0 { parent & ANY_PREFIX } else { 0 };
+    let gpu = if tiers & GPU != 0 {
+        parent & GPU_PREFIX
+    } else {
+        0
+    };
+    let any = if tiers & (GPU | LOWER) != 0 {
+        parent & ANY_PREFIX
+    } else {
+        0
+    };
     tiers | gpu | any
 }
 
@@ -27,8 +35,18 @@ impl PoolIndex {
     }
 
     /// A replica now holds a node in `tiers` and no others; its state was `before`.
-    pub(super) fn set_tiers(&mut self, node: u32, replica: ReplicaIndex, before: State, tiers: State) {
-        let parent = if tiers == 0 { 0 } else { self.credit_of_parent(node, replica) };
+    pub(super) fn set_tiers(
+        &mut self,
+        node: u32,
+        replica: ReplicaIndex,
+        before: State,
+        tiers: State,
+    ) {
+        let parent = if tiers == 0 {
+            0
+        } else {
+            self.credit_of_parent(node, replica)
+        };
         let after = with_credit(tiers, parent);
         if after != before {
             self.change_state(node, replica, before, after);
@@ -87,12 +105,17 @@ impl PoolIndex {
     /// Passes credit on, looking at `steps` nodes at most.
     pub(super) fn settle_some(&mut self, steps: usize) {
         for _ in 0..steps {
-            let Some((node, replica)) = self.queue.pop() else { break };
+            let Some((node, replica)) = self.queue.pop() else {
+                break;
+            };
             let next = self.nodes.get(node).links.next;
             if next != NIL {
                 self.queue.push((next, replica));
             }
             self.refresh(node, replica);
+        }
+        if self.queue.is_empty() && self.queue.capacity() > 1 << 16 {
+            self.queue = Vec::new();
         }
         self.reap();
     }

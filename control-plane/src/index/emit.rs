@@ -10,15 +10,10 @@ use prefix_picker_core::blocks::{
 };
 use std::fmt::Write as _;
 
-/// Most bytes that a node's tokens may stand for. Longest in any vocabulary tried: 16 tokens, 2 KB.
-const NODE_BYTES_MAX: usize = 1 << 22;
-
 /// Buffers that are used again.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
     bytes: Vec<u8>,
-    /// Where each token's bytes end.
-    ends: Vec<u32>,
     text: Vec<TextBlock>,
     ids: Vec<IdBlock>,
 }
@@ -40,9 +35,17 @@ impl PoolIndex {
     pub(super) fn root_of(&mut self, event: &Stored) -> Option<u32> {
         let salt = event.identity(0).salt;
         // Numbers of adapters depend on the order of loading: no gateway can know them.
-        let numbered = event.lora_id.filter(|_| event.lora_name.is_none()).map(|id| format!("{id}"));
+        let numbered = event
+            .lora_id
+            .filter(|_| event.lora_name.is_none())
+            .map(|id| format!("{id}"));
         let lora = event.lora_name.as_deref().or(numbered.as_deref());
-        let namespace = |family| Namespace { family, profile_hash: self.config.profile_hash, lora, salt };
+        let namespace = |family| Namespace {
+            family,
+            profile_hash: self.config.profile_hash,
+            lora,
+            salt,
+        };
         let text = seed(&self.config.key, &namespace(Family::Text));
         let mut flags = ROOT | TEXT | if lora.is_some() { LORA } else { 0 };
         let mut key = text.0;
@@ -81,17 +84,27 @@ impl PoolIndex {
     }
 
     pub(super) fn id_chain(&self, node: u32) -> Option<IdChain> {
-        self.nodes.get(node).is(IDS).then(|| self.id_chains.get(node as usize).copied()).flatten()
+        self.nodes
+            .get(node)
+            .is(IDS)
+            .then(|| self.id_chains.get(node as usize).copied())
+            .flatten()
     }
 
     /// The node of a block below `parent`, made if need be. `None`: no room, or too long a prompt.
     pub(super) fn child(&mut self, parent: u32, content: Content<'_>) -> Option<u32> {
         let above = self.nodes.get(parent);
-        let tokens = u32::try_from(content.tokens.len()).ok()?.checked_add(above.tokens())?;
+        let tokens = u32::try_from(content.tokens.len())
+            .ok()?
+            .checked_add(above.tokens())?;
         if tokens > MAX_TOKENS {
             return None;
         }
-        let key = self.hasher.block(above.key, content.tokens, content.extra | u64::from(content.opaque) << 63);
+        let key = self.hasher.block(
+            above.key,
+            content.tokens,
+            content.extra | u64::from(content.opaque) << 63,
+        );
         let inherited = above.flags() & (OPAQUE | LORA);
         let child = match self.nodes.find_child(parent, key) {
             Some(child) => {
@@ -101,7 +114,8 @@ impl PoolIndex {
             None => {
                 let flags = inherited | if content.opaque { OPAQUE } else { 0 };
                 let holding = self.holdings.empty();
-                self.nodes.insert(Node::new(key, parent, tokens, flags, holding, self.clock))?
+                self.nodes
+                    .insert(Node::new(key, parent, tokens, flags, holding, self.clock))?
             }
         };
         let (node, above) = (self.nodes.get(child), self.nodes.get(parent));
@@ -109,7 +123,10 @@ impl PoolIndex {
             if self.config.text && above.is(TEXT) && !node.is(TEXT) {
                 self.emit_text(parent, child, content);
             }
-            if self.config.token_ids && self.nodes.get(parent).is(IDS) && !self.nodes.get(child).is(IDS) {
+            if self.config.token_ids
+                && self.nodes.get(parent).is(IDS)
+                && !self.nodes.get(child).is(IDS)
+            {
                 self.emit_ids(parent, child, content);
             }
         }
@@ -119,7 +136,7 @@ impl PoolIndex {
     /// Continues the text chain through a node.
     fn emit_text(&mut self, parent: u32, node: u32, content: Content<'_>) {
         let mut scratch = std::mem::take(&mut self.scratch);
-        if self.spell(content.tokens, &mut scratch) {
+        if self.speller.spell(content.tokens, &mut scratch.bytes) {
             let above = self.nodes.get(parent);
             let before = above.tokens();
             let mut chain = TextChain::from_bytes(&above.text);
@@ -129,33 +146,34 @@ impl PoolIndex {
             held.text = chain.to_bytes();
             held.set(TEXT);
             for block in &scratch.text {
-                let inside = scratch.ends.partition_point(|end| *end as usize <= block.end);
-                let held_back = content.lookahead + if block.hard_cut { HARD_CUT_HOLDBACK_TOKENS } else { 0 };
-                let tokens = before.saturating_add(u32::try_from(inside).unwrap_or(0)).saturating_sub(held_back);
-                self.own(node, NewBlock { hash: block.hash, tokens, ids: false });
+                let inside = self.speller.tokens_within(content.tokens, block.end);
+                let held_back = content.lookahead
+                    + if block.hard_cut {
+                        HARD_CUT_HOLDBACK_TOKENS
+                    } else {
+                        0
+                    };
+                let tokens = before
+                    .saturating_add(u32::try_from(inside).unwrap_or(0))
+                    .saturating_sub(held_back);
+                self.own(
+                    node,
+                    NewBlock {
+                        hash: block.hash,
+                        tokens,
+                        ids: false,
+                    },
+                );
             }
         }
         self.scratch = scratch;
     }
 
-    /// The bytes of tokens; `false`: some are not known.
-    fn spell(&self, tokens: &[u32], scratch: &mut Scratch) -> bool {
-        scratch.bytes.clear();
-        scratch.ends.clear();
-        for token in tokens {
-            let Some(bytes) = self.config.vocab.bytes(*token) else { return false };
-            scratch.bytes.extend_from_slice(bytes);
-            scratch.ends.push(u32::try_from(scratch.bytes.len()).unwrap_or(u32::MAX));
-            if scratch.bytes.len() > NODE_BYTES_MAX {
-                return false;
-            }
-        }
-        true
-    }
-
     /// Continues the chain of token ids through a node.
     fn emit_ids(&mut self, parent: u32, node: u32, content: Content<'_>) {
-        let Some(mut chain) = self.id_chain(parent) else { return };
+        let Some(mut chain) = self.id_chain(parent) else {
+            return;
+        };
         let before = self.nodes.get(parent).tokens();
         let mut blocks = std::mem::take(&mut self.scratch.ids);
         blocks.clear();
@@ -163,8 +181,17 @@ impl PoolIndex {
         self.set_id_chain(node, chain);
         for block in &blocks {
             let inside = u32::try_from(block.end).unwrap_or(0);
-            let tokens = before.saturating_add(inside).saturating_sub(content.lookahead);
-            self.own(node, NewBlock { hash: block.hash, tokens, ids: true });
+            let tokens = before
+                .saturating_add(inside)
+                .saturating_sub(content.lookahead);
+            self.own(
+                node,
+                NewBlock {
+                    hash: block.hash,
+                    tokens,
+                    ids: true,
+                },
+            );
         }
         self.scratch.ids = blocks;
     }
@@ -185,7 +212,10 @@ impl PoolIndex {
         let mut at = node;
         while at != NIL {
             let held = self.nodes.get(at);
-            let last = self.blocks.owned(held.owns).find(|owner| self.blocks.tree.get(owner.block).is_ids() == ids);
+            let last = self
+                .blocks
+                .owned(held.owns)
+                .find(|owner| self.blocks.tree.get(owner.block).is_ids() == ids);
             if let Some(owner) = last {
                 return owner.block;
             }
@@ -197,15 +227,30 @@ impl PoolIndex {
     /// What beside its tokens tells a stored block apart: a hash (0: nothing), and whether it makes
     /// the block opaque.
     pub(super) fn extra_of(&self, event: &Stored, block: usize) -> (u64, bool) {
-        if event.extra_keys.is_none() {
-            return (0, false);
+        match &event.extra_keys {
+            None => return (0, false),
+            // No keys, which is nearly every block.
+            Some(entries)
+                if entries.len() == event.hashes.len()
+                    && matches!(entries.get(block), Some(None)) =>
+            {
+                return (0, false);
+            }
+            Some(_) => {}
         }
         let identity = event.identity(block);
         if !identity.unclear && identity.media.is_empty() && identity.embeddings.is_none() {
             return (0, false);
         }
-        let keys = event.extra_keys.as_ref().and_then(|entries| entries.get(block)).and_then(Option::as_ref);
-        let hash = keys.into_iter().flatten().fold(1, |hash, key| self.hash_key(hash, key));
+        let keys = event
+            .extra_keys
+            .as_ref()
+            .and_then(|entries| entries.get(block))
+            .and_then(Option::as_ref);
+        let hash = keys
+            .into_iter()
+            .flatten()
+            .fold(1, |hash, key| self.hash_key(hash, key));
         (hash >> 1 | 1, true)
     }
 

@@ -32,7 +32,9 @@ impl Marks {
     }
 
     fn has(&self, node: u32) -> bool {
-        self.0.get(node as usize / 64).is_some_and(|word| word >> (node % 64) & 1 == 1)
+        self.0
+            .get(node as usize / 64)
+            .is_some_and(|word| word >> (node % 64) & 1 == 1)
     }
 }
 
@@ -40,9 +42,23 @@ impl PoolIndex {
     /// Bytes in use. Arenas keep freed slots for reuse, so that allocated memory never goes down far
     /// enough to be steered by.
     fn used_bytes(&self) -> usize {
-        let held: usize = self.replicas.iter().flatten().map(|replica| replica.held.len()).sum();
-        let pending: usize = self.replicas.iter().flatten().map(|replica| replica.pending.memory_bytes()).sum();
-        let ids = if self.id_chains.is_empty() { 0 } else { size_of::<prefix_picker_core::blocks::IdChain>() };
+        let held: usize = self
+            .replicas
+            .iter()
+            .flatten()
+            .map(|replica| replica.held.len())
+            .sum();
+        let pending: usize = self
+            .replicas
+            .iter()
+            .flatten()
+            .map(|replica| replica.pending.memory_bytes())
+            .sum();
+        let ids = if self.id_chains.is_empty() {
+            0
+        } else {
+            size_of::<prefix_picker_core::blocks::IdChain>()
+        };
         self.nodes.len() * (size_of::<Node>() + ids)
             + held * TABLE_ENTRY_BYTES
             + self.blocks.used_bytes()
@@ -52,7 +68,9 @@ impl PoolIndex {
 
     /// Drops nodes if there are too many.
     pub(super) fn enforce_budget(&mut self) {
-        if self.nodes.len() < self.next_memory_check && self.clock % CHECK_EVERY_CALLS != 0 {
+        if self.nodes.len() < self.next_memory_check
+            && !self.clock.is_multiple_of(CHECK_EVERY_CALLS)
+        {
             return;
         }
         let used = self.used_bytes();
@@ -78,7 +96,12 @@ impl PoolIndex {
 
     /// Drops `wanted` nodes, ends of prompts before what leads to them.
     fn drop_nodes(&mut self, wanted: usize) {
-        let oldest = self.nodes.indices().map(|node| self.nodes.get(node).used).min().unwrap_or(0);
+        let oldest = self
+            .nodes
+            .indices()
+            .map(|node| self.nodes.get(node).used)
+            .min()
+            .unwrap_or(0);
         let mut ends: BinaryHeap<Reverse<(u64, u32)>> = self
             .nodes
             .indices()
@@ -94,7 +117,9 @@ impl PoolIndex {
             doomed.push(node);
             marks.mark(node);
             let parent = self.nodes.get(node).links.parent;
-            let left = children_left.entry(parent).or_insert_with(|| self.nodes.children(parent).count());
+            let left = children_left
+                .entry(parent)
+                .or_insert_with(|| self.nodes.children(parent).count());
             *left -= 1;
             if *left == 0 && !self.nodes.get(parent).is(ROOT) {
                 ends.push(Reverse((self.worth(parent, oldest), parent)));

@@ -78,7 +78,11 @@ impl Groups {
     /// Finds a group for a new block without children.
     pub(super) fn add(&mut self, tree: &mut Tree<Block>, block: u32) {
         let (depth, parent) = (tree.get(block).depth(), tree.get(block).links.parent);
-        let above = if parent == NIL || depth % GROUP_DEPTH == 0 { NIL } else { tree.get(parent).group };
+        let above = if parent == NIL || depth % GROUP_DEPTH == 0 {
+            NIL
+        } else {
+            tree.get(parent).group
+        };
         if above == NIL || depth >= self.get(above).end {
             let group = self.open(block, regular_end(depth));
             tree.get_mut(block).group = group;
@@ -94,7 +98,13 @@ impl Groups {
     }
 
     fn open(&mut self, anchor: u32, end: u32) -> u32 {
-        let group = Group { anchor, end, blocks: 1, dirty: false, published: false };
+        let group = Group {
+            anchor,
+            end,
+            blocks: 1,
+            dirty: false,
+            published: false,
+        };
         // There are no more groups than blocks, and those fit.
         let group = self.arena.insert(group).unwrap_or(NIL);
         self.mark(group);
@@ -146,14 +156,20 @@ impl Groups {
         let members = Self::members(tree, end, anchor);
         let (mut at, mut kept) = (start + 1, 1);
         while at < end {
-            let more = members.iter().filter(|member| tree.get(**member).depth() == at).count();
+            let more = members
+                .iter()
+                .filter(|member| tree.get(**member).depth() == at)
+                .count();
             if kept + more > GROUP_BLOCKS_MAX as usize {
                 break;
             }
             kept += more;
             at += 1;
         }
-        let anchors: Vec<u32> = members.into_iter().filter(|member| tree.get(*member).depth() == at).collect();
+        let anchors: Vec<u32> = members
+            .into_iter()
+            .filter(|member| tree.get(*member).depth() == at)
+            .collect();
         for anchor in anchors {
             let moved = Self::members(tree, end, anchor);
             let part = self.open(anchor, end);

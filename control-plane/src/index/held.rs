@@ -3,6 +3,7 @@
 //! 12 bytes an entry. Copies beyond what an entry can count are in a map of their own: engines do not
 //! deduplicate, but many copies of one block are rare.
 
+use hashbrown::hash_table::Entry as TableEntry;
 use hashbrown::{HashMap, HashTable};
 
 /// Which memory a copy is in.
@@ -68,7 +69,11 @@ const MANY: u16 = 3;
 impl Entry {
     #[allow(clippy::cast_possible_truncation)] // halves of a hash
     const fn new(hash: u64) -> Self {
-        Self { low: hash as u32, high: (hash >> 32) as u32, packed: 0 }
+        Self {
+            low: hash as u32,
+            high: (hash >> 32) as u32,
+            packed: 0,
+        }
     }
 
     fn hash(&self) -> u64 {
@@ -85,6 +90,15 @@ fn spread(hash: u64) -> u64 {
     hash.wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(29)
 }
 
+/// What [`Held::add`] found.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub(super) enum Added {
+    /// The hash was not there; it is now.
+    New,
+    /// The hash was there, for this node. Nothing has changed.
+    Known(u32),
+}
+
 /// The blocks of one replica whose content is known.
 #[derive(Debug, Default)]
 pub(super) struct Held {
@@ -98,18 +112,25 @@ impl Held {
     }
 
     pub(super) fn get(&self, hash: u64) -> Option<(u32, Copies)> {
-        let entry = self.entries.find(spread(hash), |entry| entry.hash() == hash)?;
+        let entry = self
+            .entries
+            .find(spread(hash), |entry| entry.hash() == hash)?;
         Some((entry.node(), self.copies(entry)))
     }
 
     /// The node of a hash.
     pub(super) fn node(&self, hash: u64) -> Option<u32> {
-        self.entries.find(spread(hash), |entry| entry.hash() == hash).map(Entry::node)
+        self.entries
+            .find(spread(hash), |entry| entry.hash() == hash)
+            .map(Entry::node)
     }
 
     fn copies(&self, entry: &Entry) -> Copies {
         let counts = entry.packed >> NODE_BITS;
-        let few = Copies { gpu: (counts & 3) as u16, lower: (counts >> 2) as u16 };
+        let few = Copies {
+            gpu: (counts & 3) as u16,
+            lower: (counts >> 2) as u16,
+        };
         if few.gpu == MANY || few.lower == MANY {
             return self.many.get(&entry.hash()).copied().unwrap_or(few);
         }
@@ -122,17 +143,26 @@ impl Held {
             self.remove(hash);
             return;
         }
-        let few = Copies { gpu: copies.gpu.min(MANY), lower: copies.lower.min(MANY) };
+        let few = Copies {
+            gpu: copies.gpu.min(MANY),
+            lower: copies.lower.min(MANY),
+        };
         let packed = node & NODE_MASK | u32::from(few.gpu | few.lower << 2) << NODE_BITS;
         let many = few.gpu == MANY || few.lower == MANY;
-        let was_many = match self.entries.find_mut(spread(hash), |entry| entry.hash() == hash) {
+        let was_many = match self
+            .entries
+            .find_mut(spread(hash), |entry| entry.hash() == hash)
+        {
             Some(entry) => {
                 let counts = entry.packed >> NODE_BITS;
                 entry.packed = packed;
                 counts & 3 == u32::from(MANY) || counts >> 2 == u32::from(MANY)
             }
             None => {
-                self.insert(Entry { packed, ..Entry::new(hash) });
+                self.insert(Entry {
+                    packed,
+                    ..Entry::new(hash)
+                });
                 false
             }
         };
@@ -143,18 +173,39 @@ impl Held {
         }
     }
 
-    /// A hash that is not there yet, with one copy.
-    pub(super) fn insert_new(&mut self, hash: u64, node: u32, tier: Tier) {
-        let counts = if tier == Tier::Gpu { 1 } else { 1 << 2 };
-        self.insert(Entry { packed: node & NODE_MASK | counts << NODE_BITS, ..Entry::new(hash) });
+    /// One more copy of a block: the most frequent of all changes, and one walk through the table.
+    pub(super) fn add(&mut self, hash: u64, node: u32, tier: Tier) -> Added {
+        let one = if tier == Tier::Gpu {
+            1 << NODE_BITS
+        } else {
+            4 << NODE_BITS
+        };
+        let (is_it, rehash) = (
+            |entry: &Entry| entry.hash() == hash,
+            |entry: &Entry| spread(entry.hash()),
+        );
+        match self.entries.entry(spread(hash), is_it, rehash) {
+            TableEntry::Vacant(place) => {
+                place.insert(Entry {
+                    packed: node & NODE_MASK | one,
+                    ..Entry::new(hash)
+                });
+                Added::New
+            }
+            TableEntry::Occupied(place) => Added::Known(place.get().node()),
+        }
     }
 
     fn insert(&mut self, entry: Entry) {
-        self.entries.insert_unique(spread(entry.hash()), entry, |entry| spread(entry.hash()));
+        self.entries
+            .insert_unique(spread(entry.hash()), entry, |entry| spread(entry.hash()));
     }
 
     pub(super) fn remove(&mut self, hash: u64) {
-        if let Ok(entry) = self.entries.find_entry(spread(hash), |entry| entry.hash() == hash) {
+        if let Ok(entry) = self
+            .entries
+            .find_entry(spread(hash), |entry| entry.hash() == hash)
+        {
             entry.remove();
             if !self.many.is_empty() {
                 self.many.remove(&hash);
@@ -165,7 +216,9 @@ impl Held {
 
     /// Every hash with its node and copies, in no order.
     pub(super) fn iter(&self) -> impl Iterator<Item = (u64, u32, Copies)> + '_ {
-        self.entries.iter().map(|entry| (entry.hash(), entry.node(), self.copies(entry)))
+        self.entries
+            .iter()
+            .map(|entry| (entry.hash(), entry.node(), self.copies(entry)))
     }
 
     /// Keeps the entries whose node `keep` says to keep.
@@ -183,7 +236,8 @@ impl Held {
 
     fn shrink(&mut self) {
         if self.entries.capacity() > 64 && self.entries.len() < self.entries.capacity() / 8 {
-            self.entries.shrink_to(self.entries.len() * 2, |entry| spread(entry.hash()));
+            self.entries
+                .shrink_to(self.entries.len() * 2, |entry| spread(entry.hash()));
         }
         if self.many.capacity() > 64 && self.many.len() < self.many.capacity() / 8 {
             self.many.shrink_to(self.many.len() * 2);

@@ -29,7 +29,10 @@ fn pack(replica: ReplicaIndex, state: State) -> u32 {
 
 #[allow(clippy::cast_possible_truncation)] // what `pack` put there
 fn unpack(member: u32) -> (ReplicaIndex, State) {
-    (ReplicaIndex((member >> STATE_BITS) as u16), (member & 0xf) as State)
+    (
+        ReplicaIndex((member >> STATE_BITS) as u16),
+        (member & 0xf) as State,
+    )
 }
 
 #[derive(Debug)]
@@ -68,12 +71,22 @@ fn hash_members(members: &[u32]) -> u64 {
 
 impl Default for Holdings {
     fn default() -> Self {
-        let empty = Slot { members: Box::default(), users: 1, generation: 0 };
+        let empty = Slot {
+            members: Box::default(),
+            users: 1,
+            generation: 0,
+        };
         Self {
             slots: vec![empty],
             free: Vec::new(),
             by_members: HashTable::new(),
-            memo: vec![Memo { from: u32::MAX, ..Memo::default() }; CACHE_SLOTS],
+            memo: vec![
+                Memo {
+                    from: u32::MAX,
+                    ..Memo::default()
+                };
+                CACHE_SLOTS
+            ],
             member_bytes: 0,
         }
     }
@@ -81,8 +94,14 @@ impl Default for Holdings {
 
 impl Holdings {
     /// The replicas of a holding, ascending.
-    pub(super) fn members(&self, holding: u32) -> impl ExactSizeIterator<Item = (ReplicaIndex, State)> + '_ {
-        self.slots[holding as usize].members.iter().map(|member| unpack(*member))
+    pub(super) fn members(
+        &self,
+        holding: u32,
+    ) -> impl ExactSizeIterator<Item = (ReplicaIndex, State)> + '_ {
+        self.slots[holding as usize]
+            .members
+            .iter()
+            .map(|member| unpack(*member))
     }
 
     pub(super) fn sharers(&self, holding: u32) -> usize {
@@ -145,7 +164,10 @@ impl Holdings {
             return EMPTY;
         }
         let hash = hash_members(members);
-        if let Some(found) = self.by_members.find(hash, |slot| *self.slots[*slot as usize].members == *members) {
+        if let Some(found) = self
+            .by_members
+            .find(hash, |slot| *self.slots[*slot as usize].members == *members)
+        {
             self.slots[*found as usize].users += 1;
             return *found;
         }
@@ -157,11 +179,17 @@ impl Holdings {
             held.users = 1;
             slot
         } else {
-            self.slots.push(Slot { members, users: 1, generation: 0 });
+            self.slots.push(Slot {
+                members,
+                users: 1,
+                generation: 0,
+            });
             u32::try_from(self.slots.len() - 1).unwrap_or(EMPTY)
         };
         let slots = &self.slots;
-        self.by_members.insert_unique(hash, slot, |slot| hash_members(&slots[*slot as usize].members));
+        self.by_members.insert_unique(hash, slot, |slot| {
+            hash_members(&slots[*slot as usize].members)
+        });
         slot
     }
 
@@ -175,7 +203,10 @@ impl Holdings {
         let members = std::mem::take(&mut slot.members);
         slot.generation = slot.generation.wrapping_add(1);
         self.member_bytes -= size_of_val(&*members);
-        if let Ok(entry) = self.by_members.find_entry(hash_members(&members), |slot| *slot == holding) {
+        if let Ok(entry) = self
+            .by_members
+            .find_entry(hash_members(&members), |slot| *slot == holding)
+        {
             entry.remove();
         }
         self.free.push(holding);

@@ -32,7 +32,10 @@ pub(super) struct KvGroups {
 }
 
 fn is_full_attention(kind: &str) -> bool {
-    matches!(kind, "full_attention" | "mla_attention" | "sink_full_attention")
+    matches!(
+        kind,
+        "full_attention" | "mla_attention" | "sink_full_attention"
+    )
 }
 
 impl KvGroups {
@@ -45,7 +48,9 @@ impl KvGroups {
     }
 
     fn is_known_sparse(&self, group: Option<u32>) -> bool {
-        self.seen.iter().any(|(seen, dense)| *seen == group && !dense)
+        self.seen
+            .iter()
+            .any(|(seen, dense)| *seen == group && !dense)
     }
 
     /// Learns from a store.
@@ -73,7 +78,11 @@ impl KvGroups {
         if event.kind.is_none() {
             self.learn(group, true);
         }
-        if *self.main.get_or_insert(group) == group { Verdict::Main } else { Verdict::Other }
+        if *self.main.get_or_insert(group) == group {
+            Verdict::Main
+        } else {
+            Verdict::Other
+        }
     }
 
     /// A store that only names hashes. Connectors leave the group out: then it counts only where
@@ -110,7 +119,12 @@ mod tests {
     use super::*;
     use crate::events::EngineHash;
 
-    fn store(group: Option<u32>, kind: Option<&'static str>, hashes: usize, tokens: usize) -> Stored {
+    fn store(
+        group: Option<u32>,
+        kind: Option<&'static str>,
+        hashes: usize,
+        tokens: usize,
+    ) -> Stored {
         Stored {
             hashes: vec![EngineHash::from_u64(1); hashes],
             tokens: vec![0; tokens],
@@ -124,8 +138,14 @@ mod tests {
     #[test]
     fn only_full_attention_counts_and_the_main_group_need_not_be_the_first() {
         let mut groups = KvGroups::default();
-        assert_eq!(groups.judge_store(&store(Some(0), Some("sliding_window"), 2, 32)), Verdict::Other);
-        assert_eq!(groups.judge_store(&store(Some(1), Some("full_attention"), 2, 32)), Verdict::Main);
+        assert_eq!(
+            groups.judge_store(&store(Some(0), Some("sliding_window"), 2, 32)),
+            Verdict::Other
+        );
+        assert_eq!(
+            groups.judge_store(&store(Some(1), Some("full_attention"), 2, 32)),
+            Verdict::Main
+        );
         assert!(!groups.judges_remove(Some(0)));
         assert!(groups.judges_remove(Some(1)));
         assert!(groups.judges_remove(None));
@@ -134,17 +154,32 @@ mod tests {
     #[test]
     fn without_kinds_a_sparse_store_ends_a_groups_credit() {
         let mut groups = KvGroups::default();
-        assert_eq!(groups.judge_store(&store(Some(0), None, 2, 32)), Verdict::Main);
-        assert_eq!(groups.judge_store(&store(Some(0), None, 1, 64)), Verdict::Demoted);
-        assert_eq!(groups.judge_store(&store(Some(1), None, 2, 32)), Verdict::Main);
-        assert_eq!(groups.judge_store(&store(Some(0), None, 2, 32)), Verdict::Other);
+        assert_eq!(
+            groups.judge_store(&store(Some(0), None, 2, 32)),
+            Verdict::Main
+        );
+        assert_eq!(
+            groups.judge_store(&store(Some(0), None, 1, 64)),
+            Verdict::Demoted
+        );
+        assert_eq!(
+            groups.judge_store(&store(Some(1), None, 2, 32)),
+            Verdict::Main
+        );
+        assert_eq!(
+            groups.judge_store(&store(Some(0), None, 2, 32)),
+            Verdict::Other
+        );
     }
 
     #[test]
     fn a_sparse_event_of_an_engine_without_groups_is_only_left_out() {
         let mut groups = KvGroups::default();
         assert_eq!(groups.judge_store(&store(None, None, 2, 32)), Verdict::Main);
-        assert_eq!(groups.judge_store(&store(None, None, 1, 64)), Verdict::Sparse);
+        assert_eq!(
+            groups.judge_store(&store(None, None, 1, 64)),
+            Verdict::Sparse
+        );
         assert_eq!(groups.judge_store(&store(None, None, 1, 16)), Verdict::Main);
     }
 

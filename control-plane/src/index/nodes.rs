@@ -39,7 +39,14 @@ pub(super) struct Node {
 }
 
 impl Node {
-    pub(super) fn new(key: u64, parent: u32, tokens: u32, flags: u32, holding: u32, used: u32) -> Self {
+    pub(super) fn new(
+        key: u64,
+        parent: u32,
+        tokens: u32,
+        flags: u32,
+        holding: u32,
+        used: u32,
+    ) -> Self {
         Self {
             key,
             text: [0; 24],
@@ -84,7 +91,11 @@ impl Item for Node {
         self.is(WIDE)
     }
     fn set_wide(&mut self, wide: bool) {
-        if wide { self.tokens |= WIDE } else { self.tokens &= !WIDE }
+        if wide {
+            self.tokens |= WIDE
+        } else {
+            self.tokens &= !WIDE
+        }
     }
 }
 
@@ -106,7 +117,10 @@ fn fold(a: u64, b: u64) -> u64 {
 
 impl ContentHasher {
     pub(super) const fn new(words: u64, pairs: u64) -> Self {
-        Self { words, pairs: pairs | 1 }
+        Self {
+            words,
+            pairs: pairs | 1,
+        }
     }
 
     fn mix(self, hash: u64, first: u64, second: u64) -> u64 {
@@ -130,11 +144,15 @@ impl ContentHasher {
 
     /// Hash of bytes, continued from `hash`.
     pub(super) fn bytes(self, hash: u64, bytes: &[u8]) -> u64 {
-        bytes.chunks(8).fold(self.mix(hash, bytes.len() as u64, 0x5bd1), |hash, chunk| {
-            let mut word = [0; 8];
-            word.iter_mut().zip(chunk).for_each(|(to, from)| *to = *from);
-            self.mix(hash, u64::from_le_bytes(word), 0x1b87)
-        })
+        bytes
+            .chunks(8)
+            .fold(self.mix(hash, bytes.len() as u64, 0x5bd1), |hash, chunk| {
+                let mut word = [0; 8];
+                word.iter_mut()
+                    .zip(chunk)
+                    .for_each(|(to, from)| *to = *from);
+                self.mix(hash, u64::from_le_bytes(word), 0x1b87)
+            })
     }
 }
 

@@ -80,7 +80,11 @@ impl Pending {
         }
         let waits_already = !any_new
             && self.by_parent.get(&run.parent).is_some_and(|waiting| {
-                waiting.iter().any(|id| self.runs.get(id).is_some_and(|other| other.hashes == run.hashes))
+                waiting.iter().any(|id| {
+                    self.runs
+                        .get(id)
+                        .is_some_and(|other| other.hashes == run.hashes)
+                })
             });
         if waits_already {
             return 0;
@@ -96,7 +100,9 @@ impl Pending {
 
     /// One copy less; `false`: there was none.
     pub(super) fn remove(&mut self, hash: u64, tier: Tier) -> bool {
-        let Some(copies) = self.copies.get_mut(&hash) else { return false };
+        let Some(copies) = self.copies.get_mut(&hash) else {
+            return false;
+        };
         let had = copies.take(tier);
         if copies.is_none() {
             self.copies.remove(&hash);
@@ -122,7 +128,9 @@ impl Pending {
         if self.by_parent.is_empty() {
             return Vec::new();
         }
-        let Some(ids) = self.by_parent.remove(&parent) else { return Vec::new() };
+        let Some(ids) = self.by_parent.remove(&parent) else {
+            return Vec::new();
+        };
         let runs: Vec<Run> = ids.iter().filter_map(|id| self.runs.remove(id)).collect();
         self.tokens -= runs.iter().map(|run| run.tokens.len()).sum::<usize>();
         self.compact();
@@ -140,7 +148,10 @@ impl Pending {
 
     fn trim(&mut self) -> usize {
         let before = self.copies.len();
-        while self.copies.len() > BLOCKS_MAX || self.tokens > TOKENS_MAX || self.runs.len() > BLOCKS_MAX {
+        while self.copies.len() > BLOCKS_MAX
+            || self.tokens > TOKENS_MAX
+            || self.runs.len() > BLOCKS_MAX
+        {
             match self.order.pop_front() {
                 None => break,
                 Some(Waiting::Placeholder(hash)) => {
@@ -154,7 +165,9 @@ impl Pending {
     }
 
     fn drop_run(&mut self, id: u32) {
-        let Some(run) = self.runs.remove(&id) else { return };
+        let Some(run) = self.runs.remove(&id) else {
+            return;
+        };
         self.tokens -= run.tokens.len();
         for hash in &run.hashes {
             self.copies.remove(hash);
@@ -170,7 +183,10 @@ impl Pending {
     /// Forgets runs of which no block is left, whenever what waits may have doubled.
     fn compact(&mut self) {
         if self.copies.is_empty() {
-            *self = Self { next_run: self.next_run, ..Self::default() };
+            *self = Self {
+                next_run: self.next_run,
+                ..Self::default()
+            };
             return;
         }
         if self.order.len() < self.compact_at.max(64) {
@@ -234,7 +250,11 @@ mod tests {
         }
         assert!(pending.len() <= BLOCKS_MAX);
         assert!(pending.tokens <= TOKENS_MAX);
-        assert!(pending.memory_bytes() < 8 << 20, "{}", pending.memory_bytes());
+        assert!(
+            pending.memory_bytes() < 8 << 20,
+            "{}",
+            pending.memory_bytes()
+        );
         assert_eq!(pending.take_runs(39_999 << 32 | 1).len(), 1);
         assert!(pending.take_runs(1).is_empty());
     }

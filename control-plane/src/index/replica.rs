@@ -1,7 +1,7 @@
 //! What is known of one replica: its engine blocks, and how their copies come and go.
 
 use super::arena::NIL;
-use super::held::{Copies, Held, Tier};
+use super::held::{Added, Copies, Held, Tier};
 use super::holdings::{EMPTY, GPU, LOWER, State};
 use super::kv_groups::KvGroups;
 use super::pending::Pending;
@@ -48,17 +48,27 @@ impl Tier {
 
 impl Replica {
     pub(super) fn memory_bytes(&self) -> usize {
-        size_of::<Self>() + self.held.memory_bytes() + self.shared.allocation_size() + self.pending.memory_bytes()
+        size_of::<Self>()
+            + self.held.memory_bytes()
+            + self.shared.allocation_size()
+            + self.pending.memory_bytes()
     }
 
     /// Which tiers hold `node` after one hash's copies changed; `before`: which did.
     fn tiers_after(&mut self, node: u32, before: State, old: Copies, new: Copies) -> State {
-        let (added, gone) = (old.is_none() && !new.is_none(), !old.is_none() && new.is_none());
+        let (added, gone) = (
+            old.is_none() && !new.is_none(),
+            !old.is_none() && new.is_none(),
+        );
         if self.shared.is_empty() || !self.shared.contains_key(&node) {
             if !added || before & (GPU | LOWER) == 0 {
                 return tiers_of(new);
             }
-            let first = Shared { hashes: 1, gpu: u32::from(before & GPU != 0), lower: u32::from(before & LOWER != 0) };
+            let first = Shared {
+                hashes: 1,
+                gpu: u32::from(before & GPU != 0),
+                lower: u32::from(before & LOWER != 0),
+            };
             self.shared.insert(node, first);
         }
         let shared = self.shared.entry(node).or_default();
@@ -81,8 +91,26 @@ impl Replica {
 
 impl PoolIndex {
     /// A block with known content has one more copy.
-    pub(super) fn add_copy(&mut self, replica: ReplicaIndex, of: &mut Replica, hash: u64, node: u32, tier: Tier) -> bool {
+    pub(super) fn add_copy(
+        &mut self,
+        replica: ReplicaIndex,
+        of: &mut Replica,
+        hash: u64,
+        node: u32,
+        tier: Tier,
+    ) -> bool {
         let waited = of.pending.take(hash).unwrap_or_default();
+        let found = if waited.is_none() {
+            of.held.add(hash, node, tier)
+        } else {
+            Added::Known(node)
+        };
+        if found == Added::New {
+            let mut new = Copies::default();
+            new.add(tier);
+            self.apply_copies(replica, of, node, Copies::default(), new);
+            return false;
+        }
         let (old, moved) = match of.held.get(hash) {
             Some((held, copies)) if held == node => (copies, false),
             Some((held, copies)) => {
@@ -101,8 +129,16 @@ impl PoolIndex {
     }
 
     /// One copy less; `false`: the hash is not known, or not in this tier.
-    pub(super) fn remove_copy(&mut self, replica: ReplicaIndex, of: &mut Replica, hash: u64, tier: Tier) -> bool {
-        let Some((node, old)) = of.held.get(hash) else { return false };
+    pub(super) fn remove_copy(
+        &mut self,
+        replica: ReplicaIndex,
+        of: &mut Replica,
+        hash: u64,
+        tier: Tier,
+    ) -> bool {
+        let Some((node, old)) = of.held.get(hash) else {
+            return false;
+        };
         let mut new = old;
         if !new.take(tier) {
             return false;
@@ -121,6 +157,18 @@ impl PoolIndex {
         new: Copies,
     ) {
         of.held.set(hash, node, new);
+        self.apply_copies(replica, of, node, old, new);
+    }
+
+    /// The node's part of a change of copies.
+    fn apply_copies(
+        &mut self,
+        replica: ReplicaIndex,
+        of: &mut Replica,
+        node: u32,
+        old: Copies,
+        new: Copies,
+    ) {
         let before = self.holdings.state(self.nodes.get(node).holding, replica);
         let tiers = of.tiers_after(node, before, old, new);
         self.set_tiers(node, replica, before, tiers);
@@ -140,11 +188,19 @@ impl PoolIndex {
             shared.lower > 0
         });
         for (hash, node, copies) in &entries {
-            of.held.set(*hash, *node, Copies { gpu: 0, lower: copies.lower });
+            of.held.set(
+                *hash,
+                *node,
+                Copies {
+                    gpu: 0,
+                    lower: copies.lower,
+                },
+            );
         }
         // First what is where, without credit; then the credit, from wherever it starts.
         for (_, node, copies) in &entries {
-            let lower = copies.lower > 0 || of.shared.get(node).is_some_and(|shared| shared.lower > 0);
+            let lower =
+                copies.lower > 0 || of.shared.get(node).is_some_and(|shared| shared.lower > 0);
             self.set_state(*node, replica, residency(false, lower));
         }
         for (hash, _, copies) in &entries {
@@ -162,7 +218,16 @@ impl PoolIndex {
             *hashes.entry(node).or_default() += 1;
         }
         hashes.retain(|_, count| *count > 1);
-        of.shared.extend(hashes.into_iter().map(|(node, hashes)| (node, Shared { hashes, gpu: 0, lower: hashes })));
+        of.shared.extend(hashes.into_iter().map(|(node, hashes)| {
+            (
+                node,
+                Shared {
+                    hashes,
+                    gpu: 0,
+                    lower: hashes,
+                },
+            )
+        }));
     }
 
     /// Everything of a replica goes.

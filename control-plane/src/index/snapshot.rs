@@ -88,13 +88,13 @@ impl PoolIndex {
         input: &mut impl Read,
         replica_of: impl FnMut(&str) -> Option<ReplicaIndex>,
     ) -> Result<SnapshotLoaded, SnapshotError> {
-        let mut fresh = Self::new(self.config.clone());
+        let mut fresh = Self::with_speller(self.config.clone(), self.speller.clone());
         let loaded = read::Reader::new(input).read(&mut fresh, replica_of);
         // The table must hear of the groups that are gone.
         let gone = self.published_anchors();
         *self = match loaded {
             Ok(_) => fresh,
-            Err(_) => Self::new(self.config.clone()),
+            Err(_) => Self::with_speller(self.config.clone(), self.speller.clone()),
         };
         self.blocks.groups.set_gone(gone);
         loaded

@@ -37,10 +37,24 @@ impl SpecBuilder {
         let anchor = index.blocks.tree.get(held.anchor);
         let (start, end) = (anchor.depth(), held.end);
         let parent = anchor.links.parent;
-        let base_tokens = if parent == NIL { 0 } else { index.blocks.tree.get(parent).tokens };
-        let split = (end < regular_end(start)).then(|| u8::try_from(end - start).unwrap_or(u8::MAX));
-        let mut spec = GroupSpec { base_tokens, split, runs: Vec::new() };
-        let mut starts = vec![Start { block: held.anchor, offset: 0, tokens: base_tokens, above: None }];
+        let base_tokens = if parent == NIL {
+            0
+        } else {
+            index.blocks.tree.get(parent).tokens
+        };
+        let split =
+            (end < regular_end(start)).then(|| u8::try_from(end - start).unwrap_or(u8::MAX));
+        let mut spec = GroupSpec {
+            base_tokens,
+            split,
+            runs: Vec::new(),
+        };
+        let mut starts = vec![Start {
+            block: held.anchor,
+            offset: 0,
+            tokens: base_tokens,
+            above: None,
+        }];
         while let Some(next) = starts.pop() {
             if let Some(run) = self.run(index, next, end - start, &mut starts) {
                 spec.runs.push(run);
@@ -50,20 +64,39 @@ impl SpecBuilder {
     }
 
     /// The run from a block to the next branch or end. Branches are put onto `starts`.
-    fn run(&mut self, index: &PoolIndex, start: Start, end: u32, starts: &mut Vec<Start>) -> Option<RunSpec> {
+    fn run(
+        &mut self,
+        index: &PoolIndex,
+        start: Start,
+        end: u32,
+        starts: &mut Vec<Start>,
+    ) -> Option<RunSpec> {
         self.load(index, start.block);
         let mut holders: Vec<Holder> = Vec::new();
         for (replica, state) in &self.credits {
-            let state = state & start.above.as_ref().map_or(u8::MAX, |above| credit_of(above, *replica));
+            let state = state
+                & start
+                    .above
+                    .as_ref()
+                    .map_or(u8::MAX, |above| credit_of(above, *replica));
             if state & ANY_PREFIX != 0 {
-                holders.push(Holder { replica: *replica, gpu: u8::from(state & GPU_PREFIX != 0), any: 1 });
+                holders.push(Holder {
+                    replica: *replica,
+                    gpu: u8::from(state & GPU_PREFIX != 0),
+                    any: 1,
+                });
             }
         }
         if holders.is_empty() {
             return None;
         }
         let offset = u8::try_from(start.offset).ok()?;
-        let mut run = RunSpec { start: offset, hashes: Vec::new(), tokens: Vec::new(), holders };
+        let mut run = RunSpec {
+            start: offset,
+            hashes: Vec::new(),
+            tokens: Vec::new(),
+            holders,
+        };
         let (mut block, mut tokens, mut length) = (start.block, start.tokens, 1_u8);
         loop {
             let held = index.blocks.tree.get(block);
@@ -75,7 +108,11 @@ impl SpecBuilder {
             if at >= end {
                 return Some(run);
             }
-            let mut children = index.blocks.tree.children(block).filter(|child| self.is_held(index, *child));
+            let mut children = index
+                .blocks
+                .tree
+                .children(block)
+                .filter(|child| self.is_held(index, *child));
             let (first, second) = (children.next(), children.next());
             match (first, second) {
                 (None, _) => return Some(run),
@@ -87,9 +124,18 @@ impl SpecBuilder {
                     (block, length) = (only, length + 1);
                 }
                 (Some(_), Some(_)) => {
-                    let above: Vec<Credit> = run.holders.iter().map(|holder| whole(holder, length)).collect();
+                    let above: Vec<Credit> = run
+                        .holders
+                        .iter()
+                        .map(|holder| whole(holder, length))
+                        .collect();
                     for child in index.blocks.tree.children(block) {
-                        starts.push(Start { block: child, offset: at, tokens, above: Some(above.clone()) });
+                        starts.push(Start {
+                            block: child,
+                            offset: at,
+                            tokens,
+                            above: Some(above.clone()),
+                        });
                     }
                     return Some(run);
                 }
@@ -118,7 +164,10 @@ impl SpecBuilder {
         index.blocks.owners_of(block).any(|owner| {
             let holding = index.nodes.get(owner.node).holding;
             (holding == self.holding && !self.credits.is_empty())
-                || index.holdings.members(holding).any(|(_, state)| state & ANY_PREFIX != 0)
+                || index
+                    .holdings
+                    .members(holding)
+                    .any(|(_, state)| state & ANY_PREFIX != 0)
         })
     }
 
@@ -135,14 +184,24 @@ impl SpecBuilder {
             return;
         }
         self.credits.clear();
-        self.credits.extend(index.holdings.members(holding).filter(|(_, state)| state & ANY_PREFIX != 0));
+        self.credits.extend(
+            index
+                .holdings
+                .members(holding)
+                .filter(|(_, state)| state & ANY_PREFIX != 0),
+        );
         self.holding = if second.is_none() { holding } else { EMPTY };
         if second.is_none() {
             return;
         }
         for owner in index.blocks.owners_of(block).skip(1) {
             let holding = index.nodes.get(owner.node).holding;
-            self.credits.extend(index.holdings.members(holding).filter(|(_, state)| state & ANY_PREFIX != 0));
+            self.credits.extend(
+                index
+                    .holdings
+                    .members(holding)
+                    .filter(|(_, state)| state & ANY_PREFIX != 0),
+            );
         }
         self.credits.sort_unstable();
         self.credits.dedup_by(|later, kept| {

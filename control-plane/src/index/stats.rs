@@ -70,7 +70,7 @@ pub struct IndexStats {
     pub dirty_groups: usize,
     /// Nodes from which credit is still to be passed on.
     pub unsettled: usize,
-    /// Memory allocated. Bytes.
+    /// Memory allocated, the table of token bytes left out. Bytes.
     pub memory_bytes: usize,
     /// Nodes dropped to stay within the memory budget, ever.
     pub dropped_for_memory: u64,
@@ -103,7 +103,12 @@ impl PoolIndex {
             + self.holdings.memory_bytes()
             + self.blocks.memory_bytes()
             + self.id_chains.capacity() * size_of::<prefix_picker_core::blocks::IdChain>()
-            + self.replicas.iter().flatten().map(|replica| replica.memory_bytes()).sum::<usize>()
+            + self
+                .replicas
+                .iter()
+                .flatten()
+                .map(|replica| replica.memory_bytes())
+                .sum::<usize>()
             + self.queue.capacity() * size_of::<(u32, u32)>()
             + self.loose.capacity() * size_of::<u32>()
     }

@@ -16,7 +16,13 @@ use prefix_picker_core::ids::ReplicaIndex;
 const OTHER_ADAPTER: u64 = 0x6c6f_7261;
 
 impl PoolIndex {
-    pub(super) fn stored(&mut self, replica: ReplicaIndex, of: &mut Replica, event: &Stored, stats: &mut ApplyStats) {
+    pub(super) fn stored(
+        &mut self,
+        replica: ReplicaIndex,
+        of: &mut Replica,
+        event: &Stored,
+        stats: &mut ApplyStats,
+    ) {
         let count = event.hashes.len() as u64;
         match of.groups.judge_store(event) {
             Verdict::Main => {}
@@ -41,7 +47,11 @@ impl PoolIndex {
             stats.malformed += 1;
             return;
         }
-        let tier = if event.tokens.is_empty() { Tier::Lower } else { Tier::of_medium(event.medium.as_deref()) };
+        let tier = if event.tokens.is_empty() {
+            Tier::Lower
+        } else {
+            Tier::of_medium(event.medium.as_deref())
+        };
         // Lower tiers leave the extra keys out, so that such tokens may be a salted prompt's.
         if tier == Tier::Lower && (event.tokens.is_empty() || event.extra_keys.is_none()) {
             self.link(replica, of, event, stats);
@@ -49,7 +59,11 @@ impl PoolIndex {
         }
         let is_report = self.config.full_reports
             && event.parent.is_none()
-            && event.hashes.iter().all(|hash| of.held.get(hash.low).is_some_and(|(_, copies)| copies.of(tier) > 0));
+            && event.hashes.iter().all(|hash| {
+                of.held
+                    .get(hash.low)
+                    .is_some_and(|(_, copies)| copies.of(tier) > 0)
+            });
         if is_report {
             stats.reported += count;
             return;
@@ -72,8 +86,20 @@ impl PoolIndex {
     }
 
     /// Blocks below an unknown parent. One that was known before is one copy more.
-    fn store_orphans(&mut self, replica: ReplicaIndex, of: &mut Replica, run: Run, tier: Tier, stats: &mut ApplyStats) {
-        let known: Vec<u64> = run.hashes.iter().copied().filter(|hash| of.held.node(*hash).is_some()).collect();
+    fn store_orphans(
+        &mut self,
+        replica: ReplicaIndex,
+        of: &mut Replica,
+        run: Run,
+        tier: Tier,
+        stats: &mut ApplyStats,
+    ) {
+        let known: Vec<u64> = run
+            .hashes
+            .iter()
+            .copied()
+            .filter(|hash| of.held.node(*hash).is_some())
+            .collect();
         stats.orphans_dropped += of.pending.add_run(run, tier, |hash| known.contains(&hash)) as u64;
         for hash in known {
             if let Some((node, old)) = of.held.get(hash) {
@@ -85,7 +111,13 @@ impl PoolIndex {
     }
 
     /// Hashes without content, or without identity: they say where a known block is also held.
-    fn link(&mut self, replica: ReplicaIndex, of: &mut Replica, event: &Stored, stats: &mut ApplyStats) {
+    fn link(
+        &mut self,
+        replica: ReplicaIndex,
+        of: &mut Replica,
+        event: &Stored,
+        stats: &mut ApplyStats,
+    ) {
         stats.links += event.hashes.len() as u64;
         for hash in &event.hashes {
             match of.held.get(hash.low) {
@@ -94,7 +126,10 @@ impl PoolIndex {
                     new.add(Tier::Lower);
                     self.set_copies(replica, of, hash.low, node, old, new);
                 }
-                None => stats.orphans_dropped += of.pending.add_placeholder(hash.low, Tier::Lower) as u64,
+                None => {
+                    stats.orphans_dropped +=
+                        of.pending.add_placeholder(hash.low, Tier::Lower) as u64
+                }
             }
         }
     }
@@ -115,7 +150,15 @@ impl PoolIndex {
         let blocks = event.tokens.chunks_exact(event.block_size.max(1) as usize);
         for (number, (hash, tokens)) in event.hashes.iter().zip(blocks).enumerate() {
             let (extra, opaque) = self.extra_of(event, number);
-            let content = below(other_adapter, Content { tokens, extra, opaque, lookahead });
+            let content = below(
+                other_adapter,
+                Content {
+                    tokens,
+                    extra,
+                    opaque,
+                    lookahead,
+                },
+            );
             let Some(node) = self.child(at, content) else {
                 stats.refused += (event.hashes.len() - number) as u64;
                 break;
@@ -134,9 +177,17 @@ impl PoolIndex {
     }
 
     /// Gives the runs that waited for any of these blocks their place, and those that waited for them.
-    fn attach(&mut self, replica: ReplicaIndex, of: &mut Replica, mut found: Vec<u64>, stats: &mut ApplyStats) {
+    fn attach(
+        &mut self,
+        replica: ReplicaIndex,
+        of: &mut Replica,
+        mut found: Vec<u64>,
+        stats: &mut ApplyStats,
+    ) {
         while let Some(hash) = found.pop() {
-            let Some(node) = of.held.node(hash) else { continue };
+            let Some(node) = of.held.node(hash) else {
+                continue;
+            };
             for run in of.pending.take_runs(hash) {
                 self.attach_run(replica, of, node, &run, &mut found, stats);
             }
@@ -154,9 +205,22 @@ impl PoolIndex {
     ) {
         let other_adapter = run.lora != self.nodes.get(parent).is(LORA);
         let mut at = parent;
-        for (number, (hash, tokens)) in run.hashes.iter().zip(run.tokens.chunks_exact(run.block_size)).enumerate() {
+        for (number, (hash, tokens)) in run
+            .hashes
+            .iter()
+            .zip(run.tokens.chunks_exact(run.block_size))
+            .enumerate()
+        {
             let (extra, opaque) = run.extras.get(number).copied().unwrap_or_default();
-            let content = below(other_adapter, Content { tokens, extra, opaque, lookahead: run.lookahead });
+            let content = below(
+                other_adapter,
+                Content {
+                    tokens,
+                    extra,
+                    opaque,
+                    lookahead: run.lookahead,
+                },
+            );
             let Some(node) = self.child(at, content) else {
                 stats.refused += (run.hashes.len() - number) as u64;
                 break;
@@ -164,7 +228,14 @@ impl PoolIndex {
             // A block that was removed meanwhile still leads to those after it.
             if let Some(copies) = of.pending.take(*hash) {
                 if of.held.node(*hash).is_none() {
-                    self.set_copies(replica, of, *hash, node, super::held::Copies::default(), copies);
+                    self.set_copies(
+                        replica,
+                        of,
+                        *hash,
+                        node,
+                        super::held::Copies::default(),
+                        copies,
+                    );
                     stats.stored += 1;
                 }
                 found.push(*hash);
@@ -178,14 +249,20 @@ impl PoolIndex {
 
     fn run_of(&self, event: &Stored, parent: u64) -> Run {
         let extras: Vec<(u64, bool)> = match event.extra_keys {
-            Some(_) => (0..event.hashes.len()).map(|number| self.extra_of(event, number)).collect(),
+            Some(_) => (0..event.hashes.len())
+                .map(|number| self.extra_of(event, number))
+                .collect(),
             None => Vec::new(),
         };
         Run {
             parent,
             hashes: event.hashes.iter().map(|hash| hash.low).collect(),
             tokens: event.tokens.clone(),
-            extras: if extras.iter().any(|(_, opaque)| *opaque) { extras } else { Vec::new() },
+            extras: if extras.iter().any(|(_, opaque)| *opaque) {
+                extras
+            } else {
+                Vec::new()
+            },
             block_size: event.block_size.max(1) as usize,
             lora: has_lora(event),
             lookahead: event.lookahead.max(u32::from(event.bigram)),
@@ -200,7 +277,11 @@ const fn has_lora(event: &Stored) -> bool {
 /// A block's content, seen from its parent.
 const fn below(other_adapter: bool, content: Content<'_>) -> Content<'_> {
     if other_adapter {
-        return Content { extra: content.extra ^ OTHER_ADAPTER, opaque: true, ..content };
+        return Content {
+            extra: content.extra ^ OTHER_ADAPTER,
+            opaque: true,
+            ..content
+        };
     }
     content
 }

@@ -2,6 +2,7 @@
 
 mod churn;
 mod fan_out;
+mod identity;
 mod model;
 mod real;
 mod scenarios;
@@ -12,6 +13,7 @@ use crate::events::{EngineHash, Stored};
 use prefix_picker_core::blocks::{Family, Namespace, Seed, hash_ids, hash_text, seed};
 use prefix_picker_core::table::GroupSpec;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::LazyLock;
 
 const PROFILE: u64 = 77;
 
@@ -21,7 +23,7 @@ fn word(n: u32) -> String {
     format!(" word{n:03}{}", "x".repeat(20 + n as usize % 13))
 }
 
-fn test_vocab() -> Arc<Vocab> {
+static VOCAB: LazyLock<Arc<Vocab>> = LazyLock::new(|| {
     let mut tokens = Vec::new();
     for n in 0..1000 {
         let bytes = word(n).into_bytes();
@@ -31,6 +33,10 @@ fn test_vocab() -> Arc<Vocab> {
         tokens.push((n, bytes));
     }
     Arc::new(Vocab::from_tokens(tokens).unwrap())
+});
+
+fn test_vocab() -> Arc<Vocab> {
+    VOCAB.clone()
 }
 
 fn key() -> PoolKey {
@@ -50,16 +56,31 @@ fn config() -> IndexConfig {
 }
 
 fn namespace_seed(family: Family, lora: Option<&str>, salt: Option<&str>) -> Seed {
-    seed(&key(), &Namespace { family, profile_hash: PROFILE, lora, salt })
+    seed(
+        &key(),
+        &Namespace {
+            family,
+            profile_hash: PROFILE,
+            lora,
+            salt,
+        },
+    )
 }
 
 fn text_of(tokens: &[u32]) -> Vec<u8> {
     let vocab = test_vocab();
-    tokens.iter().flat_map(|token| vocab.bytes(*token).unwrap().to_vec()).collect()
+    tokens
+        .iter()
+        .flat_map(|token| vocab.bytes(*token).unwrap().to_vec())
+        .collect()
 }
 
 fn text_hashes(tokens: &[u32], lora: Option<&str>, salt: Option<&str>) -> Vec<BlockHash> {
-    hash_text(namespace_seed(Family::Text, lora, salt), &text_of(tokens), usize::MAX)
+    hash_text(
+        namespace_seed(Family::Text, lora, salt),
+        &text_of(tokens),
+        usize::MAX,
+    )
 }
 
 fn r(index: u16) -> ReplicaIndex {
@@ -67,7 +88,10 @@ fn r(index: u16) -> ReplicaIndex {
 }
 
 fn hashes(values: &[u64]) -> Vec<EngineHash> {
-    values.iter().map(|value| EngineHash::from_u64(*value)).collect()
+    values
+        .iter()
+        .map(|value| EngineHash::from_u64(*value))
+        .collect()
 }
 
 /// A GPU store as a new vLLM sends it.
@@ -85,19 +109,34 @@ fn store(of: &[u64], parent: Option<u64>, tokens: &[u32]) -> Stored {
 }
 
 fn remove(of: &[u64]) -> KvEvent {
-    KvEvent::Removed(Removed { hashes: hashes(of), medium: Some("GPU".into()), group: None })
+    KvEvent::Removed(Removed {
+        hashes: hashes(of),
+        medium: Some("GPU".into()),
+        group: None,
+    })
 }
 
 fn remove_from(of: &[u64], medium: &'static str) -> KvEvent {
-    KvEvent::Removed(Removed { hashes: hashes(of), medium: Some(medium.into()), group: None })
+    KvEvent::Removed(Removed {
+        hashes: hashes(of),
+        medium: Some(medium.into()),
+        group: None,
+    })
 }
 
 fn placeholder(of: &[u64]) -> KvEvent {
-    KvEvent::Stored(Stored { hashes: hashes(of), medium: Some("CPU".into()), ..Stored::default() })
+    KvEvent::Stored(Stored {
+        hashes: hashes(of),
+        medium: Some("CPU".into()),
+        ..Stored::default()
+    })
 }
 
 fn batch(events: Vec<KvEvent>) -> KvEventBatch {
-    KvEventBatch { events, ..KvEventBatch::default() }
+    KvEventBatch {
+        events,
+        ..KvEventBatch::default()
+    }
 }
 
 /// An index with the table that its drains make.
@@ -111,7 +150,10 @@ type Credits = BTreeMap<(BlockHash, ReplicaIndex), (bool, u32)>;
 
 impl Fixture {
     fn new(config: IndexConfig) -> Self {
-        Self { index: PoolIndex::new(config), table: BTreeMap::new() }
+        Self {
+            index: PoolIndex::new(config),
+            table: BTreeMap::new(),
+        }
     }
 
     fn apply(&mut self, replica: u16, events: Vec<KvEvent>) -> ApplyStats {
@@ -159,8 +201,10 @@ impl Fixture {
             for (at, hash) in run.hashes.iter().enumerate() {
                 for holder in &run.holders {
                     if usize::from(holder.any) > at {
-                        let before =
-                            credits.insert((*hash, holder.replica), (usize::from(holder.gpu) > at, run.tokens[at]));
+                        let before = credits.insert(
+                            (*hash, holder.replica),
+                            (usize::from(holder.gpu) > at, run.tokens[at]),
+                        );
                         assert_eq!(before, None, "a block is described twice");
                     }
                 }
@@ -172,9 +216,18 @@ impl Fixture {
     /// How many of a prompt's blocks a replica is credited with: in GPU, in any tier.
     fn depth(&mut self, replica: u16, hashes: &[BlockHash]) -> (usize, usize) {
         let credits = self.credits();
-        let any = hashes.iter().take_while(|hash| credits.contains_key(&(**hash, r(replica)))).count();
-        let gpu =
-            hashes.iter().take_while(|hash| credits.get(&(**hash, r(replica))).is_some_and(|credit| credit.0)).count();
+        let any = hashes
+            .iter()
+            .take_while(|hash| credits.contains_key(&(**hash, r(replica))))
+            .count();
+        let gpu = hashes
+            .iter()
+            .take_while(|hash| {
+                credits
+                    .get(&(**hash, r(replica)))
+                    .is_some_and(|credit| credit.0)
+            })
+            .count();
         (gpu, any)
     }
 

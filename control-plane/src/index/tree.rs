@@ -25,7 +25,12 @@ pub(super) struct Links {
 
 impl Links {
     pub(super) const fn below(parent: u32) -> Self {
-        Self { parent, first_child: NIL, next: NIL, prev: NIL }
+        Self {
+            parent,
+            first_child: NIL,
+            next: NIL,
+            prev: NIL,
+        }
     }
 }
 
@@ -49,7 +54,10 @@ pub(super) struct Tree<T> {
 
 impl<T> Default for Tree<T> {
     fn default() -> Self {
-        Self { arena: Arena::default(), wide: HashTable::new() }
+        Self {
+            arena: Arena::default(),
+            wide: HashTable::new(),
+        }
     }
 }
 
@@ -89,14 +97,17 @@ impl<T: Item> Tree<T> {
         if parent == NIL || self.get(parent).is_wide() {
             return self.find_in_table(parent, key);
         }
-        self.children(parent).find(|child| self.get(*child).key() == key)
+        self.children(parent)
+            .find(|child| self.get(*child).key() == key)
     }
 
     fn find_in_table(&self, parent: u32, key: u64) -> Option<u32> {
-        self.wide.find(key, |index| {
-            let item = self.get(*index);
-            item.key() == key && item.links().parent == parent
-        }).copied()
+        self.wide
+            .find(key, |index| {
+                let item = self.get(*index);
+                item.key() == key && item.links().parent == parent
+            })
+            .copied()
     }
 
     /// Children, newest first.
@@ -140,7 +151,8 @@ impl<T: Item> Tree<T> {
 
     fn insert_in_table(&mut self, index: u32, key: u64) {
         let arena = &self.arena;
-        self.wide.insert_unique(key, index, |index| arena.get(*index).key());
+        self.wide
+            .insert_unique(key, index, |index| arena.get(*index).key());
     }
 
     /// Removes an item without children.
@@ -154,7 +166,8 @@ impl<T: Item> Tree<T> {
             }
             if self.wide.capacity() > 64 && self.wide.len() < self.wide.capacity() / 8 {
                 let arena = &self.arena;
-                self.wide.shrink_to(self.wide.len() * 2, |index| arena.get(*index).key());
+                self.wide
+                    .shrink_to(self.wide.len() * 2, |index| arena.get(*index).key());
             }
         }
         if links.prev != NIL {

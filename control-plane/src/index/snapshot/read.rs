@@ -32,7 +32,12 @@ pub(super) struct Reader<'a, R: Read> {
 
 impl<'a, R: Read> Reader<'a, R> {
     pub(super) fn new(input: &'a mut R) -> Self {
-        Self { input, hash: Sha256::new(), buffer: Vec::new(), at: 0 }
+        Self {
+            input,
+            hash: Sha256::new(),
+            buffer: Vec::new(),
+            at: 0,
+        }
     }
 
     /// Makes `wanted` bytes available in the buffer.
@@ -42,7 +47,9 @@ impl<'a, R: Read> Reader<'a, R> {
         while self.buffer.len() < wanted {
             let had = self.buffer.len();
             self.buffer.resize(had + BUFFER_BYTES, 0);
-            let read = self.input.read(self.buffer.get_mut(had..).unwrap_or_default());
+            let read = self
+                .input
+                .read(self.buffer.get_mut(had..).unwrap_or_default());
             self.buffer.truncate(had + *read.as_ref().unwrap_or(&0));
             if read? == 0 {
                 return Err(SnapshotError::Damaged("it ends early"));
@@ -55,7 +62,11 @@ impl<'a, R: Read> Reader<'a, R> {
         if self.buffer.len() - self.at < N {
             self.fill(N)?;
         }
-        let bytes = self.buffer.get(self.at..).and_then(|rest| rest.first_chunk::<N>()).copied();
+        let bytes = self
+            .buffer
+            .get(self.at..)
+            .and_then(|rest| rest.first_chunk::<N>())
+            .copied();
         self.at += N;
         bytes.ok_or(SnapshotError::Damaged("it ends early"))
     }
@@ -99,7 +110,10 @@ impl<'a, R: Read> Reader<'a, R> {
         }
         index.clock = self.take_u32()?;
         let nodes = self.read_nodes(index)?;
-        let mut loaded = SnapshotLoaded { nodes: nodes.len(), ..SnapshotLoaded::default() };
+        let mut loaded = SnapshotLoaded {
+            nodes: nodes.len(),
+            ..SnapshotLoaded::default()
+        };
         for _ in 0..self.take_u32()? {
             let name = self.read_name()?;
             let found = replica_of(&name);
@@ -135,15 +149,29 @@ impl<'a, R: Read> Reader<'a, R> {
             None => return Err(SnapshotError::Damaged("a block's parent comes after it")),
         };
         if tokens > MAX_TOKENS || flags & !(OPAQUE | ROOT | LORA | IDS | TEXT) != 0 {
-            return Err(SnapshotError::Damaged("a block has impossible tokens or flags"));
+            return Err(SnapshotError::Damaged(
+                "a block has impossible tokens or flags",
+            ));
         }
         if (parent == NIL) != (flags & ROOT != 0) || index.nodes.find_child(parent, key).is_some() {
-            return Err(SnapshotError::Damaged("a block is not where a block can be"));
+            return Err(SnapshotError::Damaged(
+                "a block is not where a block can be",
+            ));
         }
         let holding = index.holdings.empty();
-        let mut node = Node::new(key, parent, tokens, flags & !IDS, holding, used.min(index.clock));
+        let mut node = Node::new(
+            key,
+            parent,
+            tokens,
+            flags & !IDS,
+            holding,
+            used.min(index.clock),
+        );
         node.text = self.take()?;
-        let node = index.nodes.insert(node).ok_or(SnapshotError::Damaged("too many blocks"))?;
+        let node = index
+            .nodes
+            .insert(node)
+            .ok_or(SnapshotError::Damaged("too many blocks"))?;
         if flags & IDS != 0 {
             let chain = IdChain::from_bytes(&self.take()?);
             index.set_id_chain(node, chain);
@@ -153,8 +181,11 @@ impl<'a, R: Read> Reader<'a, R> {
             let ids = self.take_flag()?;
             let parent = index.last_block(node, ids);
             let owns = index.nodes.get(node).owns;
-            let owned = index.blocks.own(node, owns, parent, NewBlock { hash, tokens, ids });
-            index.nodes.get_mut(node).owns = owned.ok_or(SnapshotError::Damaged("too many blocks"))?.1;
+            let owned = index
+                .blocks
+                .own(node, owns, parent, NewBlock { hash, tokens, ids });
+            index.nodes.get_mut(node).owns =
+                owned.ok_or(SnapshotError::Damaged("too many blocks"))?.1;
         }
         Ok(node)
     }
@@ -192,9 +223,17 @@ impl<'a, R: Read> Reader<'a, R> {
         Ok(is_some.then_some(group))
     }
 
-    fn read_replica(&mut self, index: &mut PoolIndex, replica: Option<ReplicaIndex>, nodes: &[u32]) -> Result<()> {
+    fn read_replica(
+        &mut self,
+        index: &mut PoolIndex,
+        replica: Option<ReplicaIndex>,
+        nodes: &[u32],
+    ) -> Result<()> {
         let position = if self.take_flag()? {
-            Some(StreamPosition { sequence: self.take_u64()?, digest: self.take()? })
+            Some(StreamPosition {
+                sequence: self.take_u64()?,
+                digest: self.take()?,
+            })
         } else {
             None
         };
@@ -203,17 +242,24 @@ impl<'a, R: Read> Reader<'a, R> {
         (of.position, of.groups) = (position, groups);
         for _ in 0..self.take_u32()? {
             let (hash, ordinal) = (self.take_u64()?, self.take_u32()?);
-            let copies = Copies { gpu: self.take_u16()?, lower: self.take_u16()? };
-            let node = *nodes.get(ordinal as usize).ok_or(SnapshotError::Damaged("a replica holds an unknown block"))?;
+            let copies = Copies {
+                gpu: self.take_u16()?,
+                lower: self.take_u16()?,
+            };
+            let node = *nodes
+                .get(ordinal as usize)
+                .ok_or(SnapshotError::Damaged("a replica holds an unknown block"))?;
             if copies.is_none() || index.nodes.get(node).is(ROOT) || of.held.node(hash).is_some() {
-                return Err(SnapshotError::Damaged("a replica holds a block in an impossible way"));
+                return Err(SnapshotError::Damaged(
+                    "a replica holds a block in an impossible way",
+                ));
             }
             if let Some(replica) = replica {
                 index.set_copies(replica, &mut of, hash, node, Copies::default(), copies);
             }
         }
         // Credit is given once, from the roots down.
-        index.queue.clear();
+        index.queue = Vec::new();
         if let Some(replica) = replica {
             index.put_replica(replica, of);
         }
@@ -224,8 +270,11 @@ impl<'a, R: Read> Reader<'a, R> {
 /// Computes all credit, parents first, and frees what nobody holds any more.
 fn credit_all(index: &mut PoolIndex, nodes: &[u32]) {
     for node in nodes {
-        let members: Vec<ReplicaIndex> =
-            index.holdings.members(index.nodes.get(*node).holding).map(|(replica, _)| replica).collect();
+        let members: Vec<ReplicaIndex> = index
+            .holdings
+            .members(index.nodes.get(*node).holding)
+            .map(|(replica, _)| replica)
+            .collect();
         for replica in members {
             index.refresh(*node, replica);
         }
@@ -233,6 +282,6 @@ fn credit_all(index: &mut PoolIndex, nodes: &[u32]) {
             index.loose.push(*node);
         }
     }
-    index.queue.clear();
+    index.queue = Vec::new();
     index.reap();
 }

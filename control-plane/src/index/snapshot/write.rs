@@ -20,12 +20,20 @@ const BUFFER_BYTES: usize = 1 << 16;
 
 impl<'a, W: Write> Writer<'a, W> {
     pub(super) fn new(out: &'a mut W) -> Self {
-        Self { out, hash: Sha256::new(), buffer: Vec::with_capacity(BUFFER_BYTES) }
+        Self {
+            out,
+            hash: Sha256::new(),
+            buffer: Vec::with_capacity(BUFFER_BYTES),
+        }
     }
 
     fn put(&mut self, bytes: &[u8]) -> Result<()> {
         self.buffer.extend_from_slice(bytes);
-        if self.buffer.len() >= BUFFER_BYTES { self.flush() } else { Ok(()) }
+        if self.buffer.len() >= BUFFER_BYTES {
+            self.flush()
+        } else {
+            Ok(())
+        }
     }
 
     fn flush(&mut self) -> Result<()> {
@@ -47,7 +55,11 @@ impl<'a, W: Write> Writer<'a, W> {
         self.put_u32(u32::try_from(value).unwrap_or(u32::MAX))
     }
 
-    pub(super) fn write(mut self, index: &PoolIndex, name_of: &dyn Fn(ReplicaIndex) -> Option<String>) -> Result<()> {
+    pub(super) fn write(
+        mut self,
+        index: &PoolIndex,
+        name_of: &dyn Fn(ReplicaIndex) -> Option<String>,
+    ) -> Result<()> {
         self.put(&MAGIC)?;
         self.put_u32(VERSION)?;
         self.put(&fingerprint(&index.config))?;
@@ -77,15 +89,22 @@ impl<'a, W: Write> Writer<'a, W> {
         self.put_count(index.nodes.len())?;
         let mut ordinals = vec![NONE; index.nodes.slots() as usize];
         let mut next = 0;
-        let mut stack: Vec<u32> =
-            index.nodes.indices().filter(|node| index.nodes.get(*node).links.parent == NIL).collect();
+        let mut stack: Vec<u32> = index
+            .nodes
+            .indices()
+            .filter(|node| index.nodes.get(*node).links.parent == NIL)
+            .collect();
         while let Some(node) = stack.pop() {
             if let Some(ordinal) = ordinals.get_mut(node as usize) {
                 *ordinal = next;
             }
             next += 1;
             let parent = index.nodes.get(node).links.parent;
-            self.write_node(index, node, ordinals.get(parent as usize).copied().unwrap_or(NONE))?;
+            self.write_node(
+                index,
+                node,
+                ordinals.get(parent as usize).copied().unwrap_or(NONE),
+            )?;
             stack.extend(index.nodes.children(node));
         }
         Ok(ordinals)
@@ -100,7 +119,10 @@ impl<'a, W: Write> Writer<'a, W> {
         self.put_u32(held.used)?;
         self.put(&held.text)?;
         if held.is(IDS) {
-            let chain = index.id_chain(node).map(|chain| chain.to_bytes()).unwrap_or_default();
+            let chain = index
+                .id_chain(node)
+                .map(|chain| chain.to_bytes())
+                .unwrap_or_default();
             self.put(&chain)?;
         }
         let mut owned: Vec<_> = index.blocks.owned(held.owns).collect();

@@ -39,7 +39,16 @@ fn churn_leaves_nothing() {
         }
         fixture.drain();
         let stats = fixture.index.stats();
-        assert_eq!((stats.nodes, stats.blocks, stats.groups, stats.holdings, stats.held), (0, 0, 0, 0, 0));
+        assert_eq!(
+            (
+                stats.nodes,
+                stats.blocks,
+                stats.groups,
+                stats.holdings,
+                stats.held
+            ),
+            (0, 0, 0, 0, 0)
+        );
         assert!(stats.memory_bytes < 300_000, "{}", stats.memory_bytes);
         if round == 0 {
             after_first = stats.memory_bytes;
@@ -51,7 +60,10 @@ fn churn_leaves_nothing() {
 #[test]
 fn endless_stores_stay_within_the_budget() {
     let budget = 4 << 20;
-    let mut fixture = Fixture::new(IndexConfig { memory_budget_bytes: budget, ..config() });
+    let mut fixture = Fixture::new(IndexConfig {
+        memory_budget_bytes: budget,
+        ..config()
+    });
     for number in 0..20_000 {
         store_numbered(&mut fixture, u16::try_from(number % 2).unwrap(), number);
         if number % 500 == 0 {
@@ -61,7 +73,11 @@ fn endless_stores_stay_within_the_budget() {
         }
     }
     let stats = fixture.index.stats();
-    assert!(stats.dropped_for_memory > 100_000, "{}", stats.dropped_for_memory);
+    assert!(
+        stats.dropped_for_memory > 100_000,
+        "{}",
+        stats.dropped_for_memory
+    );
     assert!(stats.nodes > 10_000, "{}", stats.nodes);
     // What is shared and used by all the rest is still there, and so is the newest.
     let newest = prompt(19_999);
@@ -76,10 +92,16 @@ fn endless_stores_stay_within_the_budget() {
 fn endless_salts_and_orphans_leave_nothing_behind() {
     let mut fixture = Fixture::new(config());
     for number in 0..3_000_u64 {
-        let mut event = Stored { cache_salt: Some(format!("salt-{number}")), ..store(&[number + 1], None, &words(0, 4)) };
+        let mut event = Stored {
+            cache_salt: Some(format!("salt-{number}")),
+            ..store(&[number + 1], None, &words(0, 4))
+        };
         event.extra_keys = None;
         fixture.store(0, event);
-        fixture.store(0, store(&[1 << 40 | number], Some(1 << 50 | number), &words(0, 4)));
+        fixture.store(
+            0,
+            store(&[1 << 40 | number], Some(1 << 50 | number), &words(0, 4)),
+        );
         fixture.apply(0, vec![remove(&[number + 1]), remove(&[1 << 40 | number])]);
     }
     let stats = fixture.index.stats();
@@ -97,7 +119,10 @@ fn a_wide_subtree_is_passed_on_in_bounded_steps() {
     }
     let whole = fixture.text_depth(0, &prompt(7)).0;
     fixture.index.apply(r(0), &batch(vec![remove(&[3])]));
-    assert_eq!(fixture.text_depth(0, &prompt(7)).0, text_hashes(&tokens[..8], None, None).len());
+    assert_eq!(
+        fixture.text_depth(0, &prompt(7)).0,
+        text_hashes(&tokens[..8], None, None).len()
+    );
     fixture.store(0, store(&[3], Some(2), &tokens[8..12]));
     assert_eq!(fixture.text_depth(0, &prompt(7)).0, whole);
 }

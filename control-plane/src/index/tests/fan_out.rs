@@ -42,17 +42,38 @@ fn assert_lookups(fixture: &mut Fixture, prompts: impl Iterator<Item = Vec<u32>>
     for (anchor, spec) in &fixture.table {
         table.upsert(*anchor, encode_group(spec).unwrap());
     }
-    let shape = TableShape { epoch: Epoch(5), generation: table.generation(), page_count: table.page_count() };
+    let shape = TableShape {
+        epoch: Epoch(5),
+        generation: table.generation(),
+        page_count: table.page_count(),
+    };
     let credits = fixture.credits();
     for tokens in prompts {
         let hashes = text_hashes(&tokens, None, None);
-        let limits = LookupLimits { max_reads: 40, refine: usize::from(replicas) };
+        let limits = LookupLimits {
+            max_reads: 40,
+            refine: usize::from(replicas),
+        };
         let found = lookup(&shape, &hashes, &mut Pages(&table), limits);
         for replica in 0..replicas {
-            let any = hashes.iter().take_while(|hash| credits.contains_key(&(**hash, r(replica)))).count();
-            let matched = found.replicas.iter().find(|found| found.replica == r(replica));
-            assert_eq!(matched.map_or(0, |found| found.any_blocks as usize), any, "replica {replica}");
-            let tokens = if any == 0 { 0 } else { credits[&(hashes[any - 1], r(replica))].1 };
+            let any = hashes
+                .iter()
+                .take_while(|hash| credits.contains_key(&(**hash, r(replica))))
+                .count();
+            let matched = found
+                .replicas
+                .iter()
+                .find(|found| found.replica == r(replica));
+            assert_eq!(
+                matched.map_or(0, |found| found.any_blocks as usize),
+                any,
+                "replica {replica}"
+            );
+            let tokens = if any == 0 {
+                0
+            } else {
+                credits[&(hashes[any - 1], r(replica))].1
+            };
             assert_eq!(matched.map_or(0, |found| found.any_tokens), tokens);
         }
     }
@@ -72,14 +93,25 @@ fn a_popular_prompt_stays_cheap() {
         store_continued(&mut fixture, u16::try_from(tail % 3).unwrap(), 400, tail);
         let written = fixture.drain();
         // The first stores bring the prompt itself, and the cut of its last group.
-        assert!(tail < 200 || written <= 4, "a store of two of our blocks wrote {written} groups");
+        assert!(
+            tail < 200 || written <= 4,
+            "a store of two of our blocks wrote {written} groups"
+        );
     }
     assert_groups_are_small(&fixture);
-    assert_lookups(&mut fixture, (0..5_000).step_by(37).map(|tail| continued(400, tail)), 3);
+    assert_lookups(
+        &mut fixture,
+        (0..5_000).step_by(37).map(|tail| continued(400, tail)),
+        3,
+    );
     for replica in 0..2 {
         fixture.index.drop_replica(r(replica));
     }
-    assert_lookups(&mut fixture, (0..5_000).step_by(37).map(|tail| continued(400, tail)), 3);
+    assert_lookups(
+        &mut fixture,
+        (0..5_000).step_by(37).map(|tail| continued(400, tail)),
+        3,
+    );
     fixture.index.drop_replica(r(2));
     fixture.drain();
     assert_eq!(fixture.table.len(), 0);
@@ -93,7 +125,11 @@ fn distinct_first_blocks_have_groups_of_their_own() {
         assert!(fixture.drain() <= 2);
     }
     assert_groups_are_small(&fixture);
-    assert_lookups(&mut fixture, (0..3_000).step_by(29).map(|tail| continued(0, tail)), 1);
+    assert_lookups(
+        &mut fixture,
+        (0..3_000).step_by(29).map(|tail| continued(0, tail)),
+        1,
+    );
 }
 
 #[test]
@@ -104,10 +140,18 @@ fn a_group_that_has_shrunk_takes_its_parts_back() {
         store_continued(&mut fixture, 0, 40, tail);
     }
     fixture.drain();
-    let split = |fixture: &Fixture| fixture.table.values().filter(|spec| spec.split.is_some()).count();
+    let split = |fixture: &Fixture| {
+        fixture
+            .table
+            .values()
+            .filter(|spec| spec.split.is_some())
+            .count()
+    };
     assert!(split(&fixture) > 0);
     assert_groups_are_small(&fixture);
-    let gone: Vec<u64> = (1..400_u64).flat_map(|tail| (0..6).map(move |n| 1_000_000 + tail * 10 + n)).collect();
+    let gone: Vec<u64> = (1..400_u64)
+        .flat_map(|tail| (0..6).map(move |n| 1_000_000 + tail * 10 + n))
+        .collect();
     fixture.apply(0, gone.iter().rev().map(|hash| remove(&[*hash])).collect());
     fixture.drain();
     assert_eq!((split(&fixture), fixture.table.len()), (0, 1));

@@ -11,31 +11,53 @@ fn vector(path: &str) -> String {
 
 /// Every id has bytes, so that every chain can be followed.
 fn any_vocab() -> Arc<Vocab> {
-    Arc::new(Vocab::from_tokens((0..152_000).map(|id| (id, format!(" {id}").into_bytes()))).unwrap())
+    static ALL: LazyLock<Arc<Vocab>> = LazyLock::new(|| {
+        let tokens = (0..152_000).map(|id| (id, format!(" {id}").into_bytes()));
+        Arc::new(Vocab::from_tokens(tokens).unwrap())
+    });
+    ALL.clone()
 }
 
 fn real_fixture() -> Fixture {
-    Fixture::new(IndexConfig { vocab: any_vocab(), ..config() })
+    Fixture::new(IndexConfig {
+        vocab: any_vocab(),
+        ..config()
+    })
 }
 
 #[test]
 fn golden_payloads_are_held_as_they_say() {
-    let golden: Vec<Value> = serde_json::from_str(&vector("kv-events/kv_events_golden.json")).unwrap();
+    let golden: Vec<Value> =
+        serde_json::from_str(&vector("kv-events/kv_events_golden.json")).unwrap();
     assert_eq!(golden.len(), 161);
     let vocab = any_vocab();
     for entry in &golden {
-        let (version, case) = (entry["vllm"].as_str().unwrap(), entry["case"].as_str().unwrap());
+        let (version, case) = (
+            entry["vllm"].as_str().unwrap(),
+            entry["case"].as_str().unwrap(),
+        );
         let payload = hex::decode(entry["payload_hex"].as_str().unwrap()).unwrap();
-        let mut fixture = Fixture::new(IndexConfig { vocab: vocab.clone(), ..config() });
+        let mut fixture = Fixture::new(IndexConfig {
+            vocab: vocab.clone(),
+            ..config()
+        });
         let stats = fixture.index.apply(r(0), &decode_batch(&payload).unwrap());
         let index = fixture.index.stats();
-        let found = (stats.stored, stats.orphans, stats.sparse + stats.other_group, index.held, index.pending);
+        let found = (
+            stats.stored,
+            stats.orphans,
+            stats.sparse + stats.other_group,
+            index.held,
+            index.pending,
+        );
         let name = format!("vLLM {version} {case}: {stats:?}");
         match case {
             "int_root" | "mm_salt" => assert_eq!(found, (2, 0, 0, 2, 0), "{name}"),
             "int_child_lora" => assert_eq!(found, (0, 1, 0, 0, 1), "{name}"),
             "bytes_hash" => assert_eq!(found.3 + found.4, 1, "{name}"),
-            "sparse_swa" => assert_eq!((found.0, found.1, found.3, found.4), (0, 0, 0, 0), "{name}"),
+            "sparse_swa" => {
+                assert_eq!((found.0, found.1, found.3, found.4), (0, 0, 0, 0), "{name}")
+            }
             "cpu_placeholder" => assert_eq!(found, (0, 0, 0, 0, 1), "{name}"),
             "empty_hashes_masked" => assert_eq!((found.0, found.1, found.3), (0, 0, 0), "{name}"),
             _ => {}
@@ -64,16 +86,24 @@ impl Naive {
                     return;
                 }
                 assert!(event.is_dense());
-                let (mut salt, mut tokens) = event.parent.as_ref().map_or_else(Default::default, |parent| self.content[&parent.low].clone());
+                let (mut salt, mut tokens) = event
+                    .parent
+                    .as_ref()
+                    .map_or_else(Default::default, |parent| self.content[&parent.low].clone());
                 if let Some([Some(keys), ..]) = event.extra_keys.as_deref()
                     && let [ExtraKey::Text(text)] = keys.as_slice()
                 {
                     salt = Some(text.clone());
                 }
-                for (hash, block) in event.hashes.iter().zip(event.tokens.chunks(event.block_size as usize)) {
+                for (hash, block) in event
+                    .hashes
+                    .iter()
+                    .zip(event.tokens.chunks(event.block_size as usize))
+                {
                     tokens.extend(block);
                     *self.copies.entry(hash.low).or_default() += 1;
-                    self.content.insert(hash.low, (salt.clone(), tokens.clone()));
+                    self.content
+                        .insert(hash.low, (salt.clone(), tokens.clone()));
                 }
             }
             KvEvent::Removed(event) => {
@@ -96,10 +126,19 @@ impl Naive {
         let vocab = any_vocab();
         let mut blocks = BTreeSet::new();
         for (salt, tokens) in &resident {
-            let whole = (32..tokens.len()).step_by(32).all(|length| resident.contains(&(salt.clone(), tokens[..length].to_vec())));
+            let whole = (32..tokens.len())
+                .step_by(32)
+                .all(|length| resident.contains(&(salt.clone(), tokens[..length].to_vec())));
             if whole {
-                let text: Vec<u8> = tokens.iter().flat_map(|id| vocab.bytes(*id).unwrap().to_vec()).collect();
-                blocks.extend(hash_text(namespace_seed(Family::Text, None, salt.as_deref()), &text, usize::MAX));
+                let text: Vec<u8> = tokens
+                    .iter()
+                    .flat_map(|id| vocab.bytes(*id).unwrap().to_vec())
+                    .collect();
+                blocks.extend(hash_text(
+                    namespace_seed(Family::Text, None, salt.as_deref()),
+                    &text,
+                    usize::MAX,
+                ));
             }
         }
         blocks
@@ -108,18 +147,38 @@ impl Naive {
 
 fn replay(capture: &str, main_group: u32) -> (Fixture, usize) {
     let mut fixture = real_fixture();
-    let mut naive = Naive { main_group, ..Naive::default() };
+    let mut naive = Naive {
+        main_group,
+        ..Naive::default()
+    };
     let mut most = 0;
     for line in vector(capture).lines() {
         let line: Value = serde_json::from_str(line).unwrap();
-        let Some(payload) = line["frames_b64"].as_array().and_then(|frames| frames.last()) else { continue };
-        let payload = base64::Engine::decode(&base64::engine::general_purpose::STANDARD, payload.as_str().unwrap()).unwrap();
+        let Some(payload) = line["frames_b64"]
+            .as_array()
+            .and_then(|frames| frames.last())
+        else {
+            continue;
+        };
+        let payload = base64::Engine::decode(
+            &base64::engine::general_purpose::STANDARD,
+            payload.as_str().unwrap(),
+        )
+        .unwrap();
         let batch = decode_batch(&payload).unwrap();
         batch.events.iter().for_each(|event| naive.apply(event));
         fixture.index.apply(r(0), &batch);
         let name = format!("{capture} seq {}", line["seq"]);
-        assert_eq!(fixture.index.held_blocks(r(0)), naive.copies.len(), "{name}");
-        let blocks: BTreeSet<BlockHash> = fixture.credits().into_keys().map(|(hash, _)| hash).collect();
+        assert_eq!(
+            fixture.index.held_blocks(r(0)),
+            naive.copies.len(),
+            "{name}"
+        );
+        let blocks: BTreeSet<BlockHash> = fixture
+            .credits()
+            .into_keys()
+            .map(|(hash, _)| hash)
+            .collect();
         assert_eq!(blocks, naive.blocks(), "{name}");
         most = most.max(blocks.len());
     }
@@ -131,7 +190,14 @@ fn the_capture_of_one_group_is_held_as_the_engine_held_it() {
     let (fixture, most) = replay("vllm-real/capture-main.jsonl", 0);
     assert!(most > 50, "{most}");
     let stats = fixture.index.stats();
-    assert_eq!((stats.applied.unknown_removes, stats.applied.orphans, stats.applied.conflicts), (0, 0, 0));
+    assert_eq!(
+        (
+            stats.applied.unknown_removes,
+            stats.applied.orphans,
+            stats.applied.conflicts
+        ),
+        (0, 0, 0)
+    );
     assert_eq!(stats.applied.cleared, 1);
 }
 
