@@ -17,6 +17,7 @@ use prefix_picker_core::ids::ReplicaIndex;
 use rmp::encode::{write_array_len, write_f64, write_map_len, write_nil, write_str, write_uint};
 
 type Failure = Box<dyn std::error::Error>;
+type Payloads = Vec<Vec<u8>>;
 
 const BLOCK_SIZE: u32 = 16;
 const PREFILL_BLOCKS: usize = 128;
@@ -125,7 +126,7 @@ fn removed(hashes: &[u64]) -> Result<Vec<u8>, Failure> {
 
 /// Payloads that store `total` blocks of prompts that are the same for every replica, and those that
 /// remove them again.
-fn payloads(replica: u16, total: usize) -> Result<(Vec<Vec<u8>>, Vec<Vec<u8>>), Failure> {
+fn payloads(replica: u16, total: usize) -> Result<(Payloads, Payloads), Failure> {
     let (mut names, mut content) = (Numbers(1_000 + u64::from(replica)), Numbers(2));
     let (mut stores, mut removes) = (Vec::new(), Vec::new());
     for prompt in 0..total.div_ceil(PROMPT_BLOCKS) {
