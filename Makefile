@@ -15,7 +15,7 @@ help: ## this list
 build: native wasm ## the control plane and the engine simulator (release), and the filter (wasm)
 
 native:
-	cargo build --release --workspace --exclude prefix-picker-filter --exclude buffer-filter --bins
+	cargo build --release --bins -p prefix-picker -p engine-sim
 
 wasm:
 	@tools/target.sh wasm32-wasip1
@@ -57,6 +57,7 @@ lint: ## formatting, clippy with warnings denied (native and wasm), cargo-deny
 
 bench: build ## the filter's work, added latency and requests/s in real Envoy, and the index's rate
 	cargo build --profile wasm --target wasm32-wasip1 -p buffer-filter
+	cargo build --release --bins -p prefix-picker-tests
 	ENVOY=$$(tools/envoy.sh) target/release/bench
 
 clean: stop ## removes what was built (not .tools/, which is slow to fetch)
