@@ -1,5 +1,5 @@
 #!/bin/bash
-# Installs a command-line tool from crates.io into .tools/, once, and prints its folder.
+# Installs a command-line tool from the Rust crate registry into .tools/, once, and prints its folder.
 # usage: cargo-tool.sh CRATE VERSION
 # Not --locked (old lock files pin crates that no longer build), lightly optimised (it runs for seconds).
 set -euo pipefail

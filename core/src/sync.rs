@@ -54,13 +54,5 @@ pub enum SyncError {
     Invalid(&'static str),
 }
 
-fn check_major(theirs: u16) -> Result<(), SyncError> {
-    if theirs == MAJOR {
-        Ok(())
-    } else {
-        Err(SyncError::Version { theirs })
-    }
-}
-
 #[cfg(test)]
 mod tests;

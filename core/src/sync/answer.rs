@@ -1,7 +1,7 @@
 //! What a control plane answers: sections under one checksum.
 
+use super::SyncError;
 use super::cursor::{Reader, Writer};
-use super::{MAJOR, MINOR, SyncError, check_major};
 use crate::checksum::checksum;
 use crate::ids::{BlockHash, Epoch};
 use crate::table::{GroupChange, PageChange, PageContent};
@@ -109,9 +109,7 @@ impl Answer {
         }
         let payload = payload.into_bytes();
         let mut w = Writer::default();
-        w.raw(&MAGIC);
-        w.u16(MAJOR);
-        w.u16(MINOR);
+        w.preamble(MAGIC);
         w.u64(self.epoch.0);
         w.u32(self.generation);
         w.u32(self.page_count);
@@ -127,11 +125,7 @@ impl Answer {
     /// Reads an answer. Nothing in it is used before the checksum is seen to match.
     pub fn decode(bytes: &[u8]) -> Result<Self, SyncError> {
         let mut r = Reader::new(bytes);
-        if r.array::<4>()? != MAGIC {
-            return Err(SyncError::BadMagic);
-        }
-        check_major(r.u16()?)?;
-        r.u16()?;
+        r.preamble(MAGIC)?;
         let epoch = Epoch(r.u64()?);
         let generation = r.u32()?;
         let page_count = r.u32()?;

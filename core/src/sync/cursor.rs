@@ -1,7 +1,7 @@
 //! A bounds-checked little-endian reader, and its writer. No length in the input is believed
 //! before the bytes are there.
 
-use super::SyncError;
+use super::{MAJOR, MINOR, SyncError};
 
 /// Reads little-endian values from a slice and fails, never panics, at its end.
 pub struct Reader<'a> {
@@ -13,6 +13,19 @@ impl<'a> Reader<'a> {
     #[must_use]
     pub fn new(bytes: &'a [u8]) -> Self {
         Self { bytes }
+    }
+
+    /// The magic bytes and versions that every message begins with.
+    pub fn preamble(&mut self, magic: [u8; 4]) -> Result<(), SyncError> {
+        if self.array::<4>()? != magic {
+            return Err(SyncError::BadMagic);
+        }
+        let theirs = self.u16()?;
+        if theirs != MAJOR {
+            return Err(SyncError::Version { theirs });
+        }
+        self.u16()?;
+        Ok(())
     }
 
     /// What is not read yet.
@@ -97,6 +110,13 @@ impl Writer {
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.bytes.is_empty()
+    }
+
+    /// The magic bytes and this build's versions. Twin of [`Reader::preamble`].
+    pub fn preamble(&mut self, magic: [u8; 4]) {
+        self.raw(&magic);
+        self.u16(MAJOR);
+        self.u16(MINOR);
     }
 
     /// Raw bytes.

@@ -2,8 +2,8 @@
 //!
 //! Small (about 60 bytes a replica), sent whole whenever it changes, kept in shared data as it came.
 
+use super::SyncError;
 use super::cursor::{Reader, Writer};
-use super::{MAJOR, MINOR, SyncError, check_major};
 use crate::blocks::PoolKey;
 use crate::ids::{Epoch, ReplicaIndex};
 
@@ -113,9 +113,7 @@ impl Head {
     /// The head's bytes. Fails where a string or list is longer than 65,535.
     pub fn encode(&self) -> Result<Vec<u8>, SyncError> {
         let mut w = Writer::default();
-        w.raw(&MAGIC);
-        w.u16(MAJOR);
-        w.u16(MINOR);
+        w.preamble(MAGIC);
         w.u64(self.epoch.0);
         w.u32(self.generation);
         w.u32(self.page_count);
@@ -129,11 +127,7 @@ impl Head {
     /// Reads a head. Bytes behind the last replica belong to a later minor version and are ignored.
     pub fn decode(bytes: &[u8]) -> Result<Self, SyncError> {
         let mut r = Reader::new(bytes);
-        if r.array::<4>()? != MAGIC {
-            return Err(SyncError::BadMagic);
-        }
-        check_major(r.u16()?)?;
-        r.u16()?;
+        r.preamble(MAGIC)?;
         let head = Self {
             epoch: Epoch(r.u64()?),
             generation: r.u32()?,

@@ -19,8 +19,8 @@
 //! Numbers are little-endian.
 
 use super::wire::{read_u16, read_u32, read_u64};
-use crate::checksum::checksum;
 use crate::blocks::HASH_DOMAIN_VERSION;
+use crate::checksum::checksum;
 use crate::ids::{BlockHash, Epoch};
 
 const MAGIC: [u8; 4] = *b"PPPG";
