@@ -25,7 +25,9 @@ const TOKENS: u32 = 100_000;
 /// Prints rates and memory for content that one replica has, and that eight replicas share.
 pub(crate) fn report() -> Result<()> {
     let mut random = Random::new(7);
-    let vocab = Arc::new(Vocab::from_tokens((0..TOKENS).map(|id| (id, word(&mut random))))?);
+    let vocab = Arc::new(Vocab::from_tokens(
+        (0..TOKENS).map(|id| (id, word(&mut random))),
+    )?);
     let frames = frames(&mut random)?;
     println!("control plane, one thread, engine blocks of {BLOCK_SIZE} tokens");
     for replicas in [1_u16, 8] {
@@ -43,7 +45,9 @@ pub(crate) fn report() -> Result<()> {
         let mut blocks = 0_u64;
         for frame in &frames {
             for replica in 0..replicas {
-                let Frame::Batch { payload, .. } = parse(frame)? else { continue };
+                let Frame::Batch { payload, .. } = parse(frame)? else {
+                    continue;
+                };
                 let stats = index.apply(ReplicaIndex(replica), &decode_batch(payload)?);
                 blocks += stats.stored;
             }
@@ -75,7 +79,9 @@ pub(crate) fn report() -> Result<()> {
 fn word(random: &mut Random) -> Vec<u8> {
     let letters = 1 + random.below(6);
     let space = std::iter::once(b' ').take(usize::from(!random.one_in(4)));
-    space.chain((0..letters).map(|_| b'a' + random.below(26) as u8)).collect()
+    space
+        .chain((0..letters).map(|_| b'a' + random.below(26) as u8))
+        .collect()
 }
 
 fn frames(random: &mut Random) -> Result<Vec<[Vec<u8>; 3]>> {

@@ -21,21 +21,32 @@ impl Connection {
     async fn open(port: u16) -> Result<Self> {
         let stream = TcpStream::connect(("127.0.0.1", port)).await?;
         stream.set_nodelay(true)?;
-        Ok(Self { stream, buffer: vec![0; 16_384] })
+        Ok(Self {
+            stream,
+            buffer: vec![0; 16_384],
+        })
     }
 
     async fn send(&mut self, request: &[u8]) -> Result<()> {
         self.stream.write_all(request).await?;
         let mut have = 0;
         loop {
-            let room = self.buffer.get_mut(have..).context("a longer answer than expected")?;
+            let room = self
+                .buffer
+                .get_mut(have..)
+                .context("a longer answer than expected")?;
             let n = self.stream.read(room).await?;
             ensure!(n > 0, "the connection was closed");
             have += n;
             let text = String::from_utf8_lossy(self.buffer.get(..have).unwrap_or_default());
-            let Some(end) = text.find("\r\n\r\n") else { continue };
+            let Some(end) = text.find("\r\n\r\n") else {
+                continue;
+            };
             ensure!(text.starts_with("HTTP/1.1 200"), "{text}");
-            let length = text.lines().find_map(|l| l.strip_prefix("content-length: ")).context("no content-length")?;
+            let length = text
+                .lines()
+                .find_map(|l| l.strip_prefix("content-length: "))
+                .context("no content-length")?;
             if have >= end + 4 + length.parse::<usize>()? {
                 return Ok(());
             }
@@ -56,7 +67,12 @@ pub(crate) async fn latencies(port: u16, request: &[u8], count: usize) -> Result
 }
 
 /// Requests per second over several connections.
-pub(crate) async fn rate(port: u16, request: &[u8], connections: usize, time: Duration) -> Result<f64> {
+pub(crate) async fn rate(
+    port: u16,
+    request: &[u8],
+    connections: usize,
+    time: Duration,
+) -> Result<f64> {
     let start = Instant::now();
     let tasks: Vec<_> = (0..connections)
         .map(|_| {

@@ -19,7 +19,11 @@ use prefix_picker_tests::workload::Random;
 use serde_json::{Value, json};
 
 /// Body sizes in bytes: a short question, a document, an agent's 100K-token conversation.
-const SIZES: [(usize, &str, usize); 3] = [(2_000, "2 KB", 3_000), (64_000, "64 KB", 1_500), (430_000, "430 KB", 400)];
+const SIZES: [(usize, &str, usize); 3] = [
+    (2_000, "2 KB", 3_000),
+    (64_000, "64 KB", 1_500),
+    (430_000, "430 KB", 400),
+];
 /// How long each Envoy is loaded for the requests/s.
 const LOADED_FOR: Duration = Duration::from_secs(3);
 /// Connections then.
@@ -30,7 +34,11 @@ const TIMING_SAMPLE: usize = 4;
 #[tokio::main]
 async fn main() -> Result<()> {
     let places = Places::find()?;
-    ensure!(places.buffer_wasm.exists(), "{} is not there: run make bench", places.buffer_wasm.display());
+    ensure!(
+        places.buffer_wasm.exists(),
+        "{} is not there: run make bench",
+        places.buffer_wasm.display()
+    );
     for (size, name, requests) in SIZES {
         one_size(&places, size, name, requests).await?;
     }
@@ -43,24 +51,49 @@ fn options(stub: u16, kind: &str) -> Options {
     let route = "              routes:\n";
     let to_stub = "              - match: {prefix: \"/\", headers: [{name: x-bench, present_match: true}]}\n                route: {cluster: stub, timeout: 0s}\n";
     let clusters = "  clusters:\n";
-    let address = format!("{{endpoint: {{address: {{socket_address: {{address: 127.0.0.1, port_value: {stub}}}}}}}}}");
+    let address = format!(
+        "{{endpoint: {{address: {{socket_address: {{address: 127.0.0.1, port_value: {stub}}}}}}}}}"
+    );
     let cluster = format!(
         "  - name: stub\n    type: STATIC\n    connect_timeout: 1s\n    load_assignment: {{cluster_name: stub, endpoints: [{{lb_endpoints: [{address}]}}]}}\n"
     );
     let mut options = Options {
-        engine_args: ["--speed", "0", "--blocks", "60000", "--max-model-len", "400000"].map(String::from).to_vec(),
-        envoy_edits: vec![edit(route, format!("{route}{to_stub}")), edit(clusters, format!("{clusters}{cluster}"))],
-        control_plane_edits: vec![edit("clusters: [pool]", "clusters: [pool, stub]".to_owned())],
+        engine_args: [
+            "--speed",
+            "0",
+            "--blocks",
+            "60000",
+            "--max-model-len",
+            "400000",
+        ]
+        .map(String::from)
+        .to_vec(),
+        envoy_edits: vec![
+            edit(route, format!("{route}{to_stub}")),
+            edit(clusters, format!("{clusters}{cluster}")),
+        ],
+        control_plane_edits: vec![edit(
+            "clusters: [pool]",
+            "clusters: [pool, stub]".to_owned(),
+        )],
         ..Options::default()
     };
     let limits = "\"max_body_bytes\"";
     match kind {
         "filter" => {
-            options.envoy_edits.push(edit(limits, format!("\"timing_sample\": {TIMING_SAMPLE}, {limits}")));
+            options.envoy_edits.push(edit(
+                limits,
+                format!("\"timing_sample\": {TIMING_SAMPLE}, {limits}"),
+            ));
         }
         "buffer" => {
-            options.envoy_edits.push(edit("prefix_picker_filter.wasm", "buffer_filter.wasm".to_owned()));
-            options.envoy_edits.push(edit("vm_id: prefix_picker", "vm_id: buffer".to_owned()));
+            options.envoy_edits.push(edit(
+                "prefix_picker_filter.wasm",
+                "buffer_filter.wasm".to_owned(),
+            ));
+            options
+                .envoy_edits
+                .push(edit("vm_id: prefix_picker", "vm_id: buffer".to_owned()));
             options.no_control_plane = true;
         }
         _ => {
@@ -86,13 +119,24 @@ async fn one_size(places: &Places, size: usize, name: &str, requests: usize) -> 
     let plain = start("plain").await?;
 
     let body = conversation(size);
-    let reply = with.client()?.post("/v1/chat/completions", &body, "plant", &[]).await?;
+    let reply = with
+        .client()?
+        .post("/v1/chat/completions", &body, "plant", &[])
+        .await?;
     ensure!(reply.status == 200, "{}: {}", reply.status, reply.body);
     with.settle().await?;
-    println!("{name} (body of {} bytes, {} prompt tokens)", body.to_string().len(), reply.prompt_tokens);
+    println!(
+        "{name} (body of {} bytes, {} prompt tokens)",
+        body.to_string().len(),
+        reply.prompt_tokens
+    );
 
     let request = load::request(&body.to_string());
-    let envoys = [("filter", with.ports.envoy), ("only buffers", buffer.ports.envoy), ("no filter", plain.ports.envoy)];
+    let envoys = [
+        ("filter", with.ports.envoy),
+        ("only buffers", buffer.ports.envoy),
+        ("no filter", plain.ports.envoy),
+    ];
     for (_, port) in envoys {
         load::latencies(port, &request, requests / 10).await?; // warm
     }
@@ -134,26 +178,50 @@ fn report(names: &[&str; 3], latencies: &[Vec<f64>; 3], rates: [f64; 3]) {
 async fn phases(stack: &Stack, name: &str) -> Result<()> {
     tokio::time::sleep(Duration::from_secs(6)).await; // Envoy merges histograms every 5 s
     let admin = Client::new(stack.ports.admin)?;
-    let (_, text) = admin.get("/stats?format=json&histogram_buckets=none&filter=phase_microseconds").await?;
+    let (_, text) = admin
+        .get("/stats?format=json&histogram_buckets=none&filter=phase_microseconds")
+        .await?;
     let text = if text.contains("supported_quantiles") {
         text
     } else {
-        admin.get("/stats?format=json&filter=phase_microseconds").await?.1
+        admin
+            .get("/stats?format=json&filter=phase_microseconds")
+            .await?
+            .1
     };
     let value: Value = serde_json::from_str(&text)?;
     let all = value["stats"].as_array().cloned().unwrap_or_default();
-    let histograms = all.iter().find_map(|s| s.get("histograms")).cloned().unwrap_or_default();
+    let histograms = all
+        .iter()
+        .find_map(|s| s.get("histograms"))
+        .cloned()
+        .unwrap_or_default();
     let at = |p: f64| {
-        let quantiles = histograms["supported_quantiles"].as_array().cloned().unwrap_or_default();
-        quantiles.iter().position(|q| q.as_f64().is_some_and(|q| (q - p).abs() < 1e-9))
+        let quantiles = histograms["supported_quantiles"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        quantiles
+            .iter()
+            .position(|q| q.as_f64().is_some_and(|q| (q - p).abs() < 1e-9))
     };
-    let (Some(p50), Some(p99)) = (at(50.0), at(99.0)) else { return Ok(()) };
+    let (Some(p50), Some(p99)) = (at(50.0), at(99.0)) else {
+        return Ok(());
+    };
     print!("  the filter's own work at {name}, p50/p99 us:");
     for phase in ["copy", "parse", "render", "hash", "lookup", "pick", "total"] {
         let wanted = format!("phase=_={phase}_=_");
-        let computed = histograms["computed_quantiles"].as_array().cloned().unwrap_or_default();
-        let of = computed.iter().find(|h| h["name"].as_str().is_some_and(|n| n.contains(&wanted)));
-        let quantile = |i: usize| of.and_then(|h| h["values"][i]["cumulative"].as_f64()).unwrap_or(f64::NAN);
+        let computed = histograms["computed_quantiles"]
+            .as_array()
+            .cloned()
+            .unwrap_or_default();
+        let of = computed
+            .iter()
+            .find(|h| h["name"].as_str().is_some_and(|n| n.contains(&wanted)));
+        let quantile = |i: usize| {
+            of.and_then(|h| h["values"][i]["cumulative"].as_f64())
+                .unwrap_or(f64::NAN)
+        };
         print!(" {phase} {:.0}/{:.0}", quantile(p50), quantile(p99));
     }
     println!();
@@ -166,14 +234,30 @@ fn conversation(size: usize) -> Value {
     let mut text = |bytes: usize| {
         let mut out = String::with_capacity(bytes);
         while out.len() < bytes {
-            let words = ["prefix", "cache", "the", "of \"quoted\"", "engine", "and\n", "router", "a", "measure", "it"];
-            out.push_str(words.get(random.below(words.len())).copied().unwrap_or("the"));
+            let words = [
+                "prefix",
+                "cache",
+                "the",
+                "of \"quoted\"",
+                "engine",
+                "and\n",
+                "router",
+                "a",
+                "measure",
+                "it",
+            ];
+            out.push_str(
+                words
+                    .get(random.below(words.len()))
+                    .copied()
+                    .unwrap_or("the"),
+            );
             out.push(' ');
         }
         out
     };
     let turns = if size < 10_000 { 1 } else { 20 };
-    let each = size.saturating_sub(300) / (2 * turns + 1);
+    let each = size.saturating_sub(60 + 100 * turns) / (2 * turns);
     let mut messages = vec![json!({"role": "system", "content": text(each)})];
     for turn in 0..turns {
         messages.push(json!({"role": "user", "content": text(each)}));

@@ -11,7 +11,10 @@ pub(crate) async fn start() -> Result<u16> {
     let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await?;
     let port = listener.local_addr()?.port();
     let app = Router::new()
-        .route("/v1/chat/completions", post(async |_: Bytes| "{\"object\":\"chat.completion\"}"))
+        .route(
+            "/v1/chat/completions",
+            post(async |_: Bytes| "{\"object\":\"chat.completion\"}"),
+        )
         .layer(DefaultBodyLimit::disable());
     tokio::spawn(async move { axum::serve(listener, app).await });
     Ok(port)

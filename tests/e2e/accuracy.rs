@@ -47,15 +47,36 @@ struct Figures {
 /// Three simulated engines with caches so small that they evict all the time.
 pub(crate) async fn simulated(places: &Places, requests: u64) -> Result<()> {
     let blocks = if requests < 1000 { "700" } else { "1100" };
-    let engine_args = ["--blocks", blocks, "--speed", "20"].map(String::from).to_vec();
-    let mut stack = Stack::start("accuracy", places, Options { engine_args, ..Options::default() }).await?;
-    let sizes = Sizes { shared: 5, shared_sentences: 60, open: 20, turns: 7, ..crate::faults::sizes() };
+    let engine_args = ["--blocks", blocks, "--speed", "20"]
+        .map(String::from)
+        .to_vec();
+    let mut stack = Stack::start(
+        "accuracy",
+        places,
+        Options {
+            engine_args,
+            ..Options::default()
+        },
+    )
+    .await?;
+    let sizes = Sizes {
+        shared: 5,
+        shared_sentences: 60,
+        open: 20,
+        turns: 7,
+        ..crate::faults::sizes()
+    };
     let model = places.root.join("tests/engine-sim/model");
     let figures = run(&mut stack, sizes, &model, 16, requests).await?;
 
     println!("  several at once:");
     let load = Background::start(&stack, 8)?;
-    tokio::time::sleep(std::time::Duration::from_secs(if requests < 1000 { 3 } else { 15 })).await;
+    tokio::time::sleep(std::time::Duration::from_secs(if requests < 1000 {
+        3
+    } else {
+        15
+    }))
+    .await;
     load.finish().await?;
     figures.judge()
 }
@@ -63,11 +84,15 @@ pub(crate) async fn simulated(places: &Places, requests: u64) -> Result<()> {
 /// Two real vLLM engines, started by `make test-vllm`, whose ports are in `VLLM_PORTS`
 /// (`http,events,replay` for each, separated by spaces).
 pub(crate) async fn vllm(places: &Places) -> Result<()> {
-    let ports = std::env::var("VLLM_PORTS").map_err(|_| anyhow!("VLLM_PORTS is not set: make test-vllm"))?;
+    let ports = std::env::var("VLLM_PORTS")
+        .map_err(|_| anyhow!("VLLM_PORTS is not set: make test-vllm"))?;
     let engines = ports
         .split_whitespace()
         .map(|engine| {
-            let p = engine.split(',').map(str::parse).collect::<Result<Vec<u16>, _>>()?;
+            let p = engine
+                .split(',')
+                .map(str::parse)
+                .collect::<Result<Vec<u16>, _>>()?;
             match p[..] {
                 [http, events, replay] => Ok((http, events, replay)),
                 _ => Err(anyhow!("VLLM_PORTS: {engine}")),
@@ -94,8 +119,15 @@ pub(crate) async fn vllm(places: &Places) -> Result<()> {
     figures.judge()
 }
 
-async fn run(stack: &mut Stack, sizes: Sizes, model: &Path, engine_block: u64, requests: u64) -> Result<Figures> {
-    let tokenizer = Tokenizer::from_file(model.join("tokenizer.json")).map_err(|e| anyhow!("{e}"))?;
+async fn run(
+    stack: &mut Stack,
+    sizes: Sizes,
+    model: &Path,
+    engine_block: u64,
+    requests: u64,
+) -> Result<Figures> {
+    let tokenizer =
+        Tokenizer::from_file(model.join("tokenizer.json")).map_err(|e| anyhow!("{e}"))?;
     let mut workload = Workload::new(42, sizes);
     let mut figures = Figures::default();
     let client = stack.client()?;
@@ -106,14 +138,20 @@ async fn run(stack: &mut Stack, sizes: Sizes, model: &Path, engine_block: u64, r
         let request = workload.request();
         // "After evictions": some engine evicted something since this conversation's turn before.
         let evicted = stack.evictions().await?;
-        let before = evicted_at.insert(request.conversation, evicted).unwrap_or(0);
+        let before = evicted_at
+            .insert(request.conversation, evicted)
+            .unwrap_or(0);
         figures.after_evictions += u64::from(evicted > before);
         let id = format!("accuracy-{i}");
         figures.requests += 1;
-        let Some(reply) = send(&client, &request, &id, &mut figures).await else { continue };
+        let Some(reply) = send(&client, &request, &id, &mut figures).await else {
+            continue;
+        };
         workload.answered(request.conversation, &reply.text);
         let tolerance = tolerance(&request, &tokenizer).max(engine_block);
-        figures.compare(stack, &request, &reply, &id, tolerance).await?;
+        figures
+            .compare(stack, &request, &reply, &id, tolerance)
+            .await?;
     }
     stack.log.refresh()?;
     println!("{figures}");
@@ -121,11 +159,21 @@ async fn run(stack: &mut Stack, sizes: Sizes, model: &Path, engine_block: u64, r
     Ok(figures)
 }
 
-async fn send(client: &Client, request: &Request, id: &str, figures: &mut Figures) -> Option<Reply> {
+async fn send(
+    client: &Client,
+    request: &Request,
+    id: &str,
+    figures: &mut Figures,
+) -> Option<Reply> {
     match client.post(request.path, &request.body, id, &[]).await {
         Ok(reply) if reply.status == 200 => return Some(reply),
-        Ok(reply) => figures.failed.push(format!("{id} {:?}: {} {}", request.kind, reply.status, reply.body)),
-        Err(error) => figures.failed.push(format!("{id} {:?}: {error:#}", request.kind)),
+        Ok(reply) => figures.failed.push(format!(
+            "{id} {:?}: {} {}",
+            request.kind, reply.status, reply.body
+        )),
+        Err(error) => figures
+            .failed
+            .push(format!("{id} {:?}: {error:#}", request.kind)),
     }
     None
 }
@@ -137,11 +185,16 @@ fn tolerance(request: &Request, tokenizer: &Tokenizer) -> u64 {
         return BLOCK_IDS;
     }
     let text = request.text();
-    let Ok(encoding) = tokenizer.encode(text.as_str(), false) else { return 0 };
+    let Ok(encoding) = tokenizer.encode(text.as_str(), false) else {
+        return 0;
+    };
     let ends: Vec<usize> = encoding.get_offsets().iter().map(|o| o.1).collect();
     let (mut from, mut most) = (0, 0);
     for (to, end) in ends.iter().enumerate() {
-        while ends.get(from).is_some_and(|start| end - start > BLOCK_BYTES) {
+        while ends
+            .get(from)
+            .is_some_and(|start| end - start > BLOCK_BYTES)
+        {
             from += 1;
         }
         most = most.max(to + 1 - from);
@@ -150,9 +203,19 @@ fn tolerance(request: &Request, tokenizer: &Tokenizer) -> u64 {
 }
 
 impl Figures {
-    async fn compare(&mut self, stack: &mut Stack, r: &Request, reply: &Reply, id: &str, tolerance: u64) -> Result<()> {
+    async fn compare(
+        &mut self,
+        stack: &mut Stack,
+        r: &Request,
+        reply: &Reply,
+        id: &str,
+        tolerance: u64,
+    ) -> Result<()> {
         let Some(cached) = reply.cached_tokens else {
-            *self.not_compared.entry("no cached_tokens in the answer".to_owned()).or_default() += 1;
+            *self
+                .not_compared
+                .entry("no cached_tokens in the answer".to_owned())
+                .or_default() += 1;
             return Ok(());
         };
         self.cached_tokens += cached;
@@ -162,7 +225,10 @@ impl Figures {
         let named = entry.endpoint.clone().unwrap_or_default();
         let first = named.split(',').next().unwrap_or_default().trim();
         if !named.is_empty() && entry.upstream.as_deref() != Some(first) {
-            *self.not_compared.entry("served by another endpoint than named first".to_owned()).or_default() += 1;
+            *self
+                .not_compared
+                .entry("served by another endpoint than named first".to_owned())
+                .or_default() += 1;
             return Ok(());
         }
         // Without a prediction the filter promised nothing.
@@ -194,12 +260,34 @@ impl Figures {
         for line in self.failed.iter().chain(&self.outside).take(20) {
             println!("  {line}");
         }
-        ensure!(self.failed.is_empty(), "{} of {} requests failed", self.failed.len(), self.requests);
+        ensure!(
+            self.failed.is_empty(),
+            "{} of {} requests failed",
+            self.failed.len(),
+            self.requests
+        );
         let share = |n: u64| n as f64 / self.compared.max(1) as f64;
-        ensure!(self.compared * 100 >= self.requests * 99, "only {} of {} compared", self.compared, self.requests);
-        ensure!(share(self.within) >= WANTED, "{:.2} % within the tolerance, wanted 99.9 %", share(self.within) * 100.0);
-        ensure!(share(self.cached_256) >= 0.5, "{:.0} % with 256 cached tokens", share(self.cached_256) * 100.0);
-        ensure!(share(self.after_evictions) >= 0.1, "{:.0} % after evictions", share(self.after_evictions) * 100.0);
+        ensure!(
+            self.compared * 100 >= self.requests * 99,
+            "only {} of {} compared",
+            self.compared,
+            self.requests
+        );
+        ensure!(
+            share(self.within) >= WANTED,
+            "{:.2} % within the tolerance, wanted 99.9 %",
+            share(self.within) * 100.0
+        );
+        ensure!(
+            share(self.cached_256) >= 0.5,
+            "{:.0} % with 256 cached tokens",
+            share(self.cached_256) * 100.0
+        );
+        ensure!(
+            share(self.after_evictions) >= 0.1,
+            "{:.0} % after evictions",
+            share(self.after_evictions) * 100.0
+        );
         Ok(())
     }
 }
@@ -207,7 +295,13 @@ impl Figures {
 impl std::fmt::Display for Figures {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let of = |n: u64| 100.0 * n as f64 / self.compared.max(1) as f64;
-        writeln!(f, "  {} requests, {} failed, {} compared", self.requests, self.failed.len(), self.compared)?;
+        writeln!(
+            f,
+            "  {} requests, {} failed, {} compared",
+            self.requests,
+            self.failed.len(),
+            self.compared
+        )?;
         for (why, count) in &self.not_compared {
             writeln!(f, "  not compared, {why}: {count}")?;
         }
@@ -227,9 +321,26 @@ impl std::fmt::Display for Figures {
             of(self.within_64),
             of(self.exact)
         )?;
-        writeln!(f, "  over-claims  ({}), tokens: {}", self.over.count(), self.over)?;
-        writeln!(f, "  under-claims ({}), tokens: {}", self.under.count(), self.under)?;
-        let kinds = self.by_kind.iter().map(|(kind, (all, within))| format!("{kind:?} {within}/{all}"));
-        write!(f, "  within, by kind: {}", kinds.collect::<Vec<_>>().join(", "))
+        writeln!(
+            f,
+            "  over-claims  ({}), tokens: {}",
+            self.over.count(),
+            self.over
+        )?;
+        writeln!(
+            f,
+            "  under-claims ({}), tokens: {}",
+            self.under.count(),
+            self.under
+        )?;
+        let kinds = self
+            .by_kind
+            .iter()
+            .map(|(kind, (all, within))| format!("{kind:?} {within}/{all}"));
+        write!(
+            f,
+            "  within, by kind: {}",
+            kinds.collect::<Vec<_>>().join(", ")
+        )
     }
 }

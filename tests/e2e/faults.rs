@@ -15,7 +15,9 @@ use tokio::task::JoinHandle;
 /// `count` words that depend on `seed` only.
 pub(crate) fn words(seed: u64, count: usize) -> String {
     let mut random = Random::new(seed);
-    let words: Vec<String> = (0..count).map(|_| format!("w{:x}", random.below(1 << 20))).collect();
+    let words: Vec<String> = (0..count)
+        .map(|_| format!("w{:x}", random.below(1 << 20)))
+        .collect();
     words.join(" ")
 }
 
@@ -28,7 +30,15 @@ pub(crate) fn chat(system: &str, user: &str) -> Value {
 /// The sizes of the load behind the faults.
 pub(crate) fn sizes() -> Sizes {
     let model = "sim".to_owned();
-    Sizes { model, shared: 6, shared_sentences: 40, open: 24, turns: 6, token_ids_below: 2000, max_tokens: 24 }
+    Sizes {
+        model,
+        shared: 6,
+        shared_sentences: 40,
+        open: 24,
+        turns: 6,
+        token_ids_below: 2000,
+        max_tokens: 24,
+    }
 }
 
 /// What background load came to.
@@ -61,9 +71,18 @@ impl Background {
             all.sent += load.sent;
             all.failed.extend(load.failed);
         }
-        println!("  background load: {} requests, {} failed", all.sent, all.failed.len());
+        println!(
+            "  background load: {} requests, {} failed",
+            all.sent,
+            all.failed.len()
+        );
         let first = all.failed.first().cloned().unwrap_or_default();
-        ensure!(all.failed.is_empty(), "{} of {} requests failed; the first: {first}", all.failed.len(), all.sent);
+        ensure!(
+            all.failed.is_empty(),
+            "{} of {} requests failed; the first: {first}",
+            all.failed.len(),
+            all.sent
+        );
         Ok(all.sent)
     }
 }
@@ -76,8 +95,12 @@ async fn client(client: Client, number: usize, stop: Arc<AtomicBool>) -> Load {
         let id = format!("load-{number}-{}", load.sent);
         load.sent += 1;
         match client.post(request.path, &request.body, &id, &[]).await {
-            Ok(reply) if reply.status == 200 => workload.answered(request.conversation, &reply.text),
-            Ok(reply) => load.failed.push(format!("{id}: {} {}", reply.status, reply.body)),
+            Ok(reply) if reply.status == 200 => {
+                workload.answered(request.conversation, &reply.text)
+            }
+            Ok(reply) => load
+                .failed
+                .push(format!("{id}: {} {}", reply.status, reply.body)),
             Err(error) => load.failed.push(format!("{id}: {error:#}")),
         }
         tokio::time::sleep(Duration::from_millis(5)).await;
@@ -91,18 +114,27 @@ async fn predict(stack: &mut Stack, body: &Value, id: &str) -> Result<Entry> {
     if let Some(map) = body.as_object_mut() {
         map.insert("max_tokens".to_owned(), json!(0));
     }
-    let reply = stack.client()?.post("/v1/chat/completions", &body, id, &[]).await?;
+    let reply = stack
+        .client()?
+        .post("/v1/chat/completions", &body, id, &[])
+        .await?;
     ensure!(reply.status == 400, "{id}: {} {}", reply.status, reply.body);
     stack.log.wait(id).await
 }
 
 /// Sends a prompt once and waits until the filter knows who has it: that endpoint.
 async fn plant(stack: &mut Stack, body: &Value, id: &str) -> Result<String> {
-    let reply = stack.client()?.post("/v1/chat/completions", body, id, &[]).await?;
+    let reply = stack
+        .client()?
+        .post("/v1/chat/completions", body, id, &[])
+        .await?;
     ensure!(reply.status == 200, "{id}: {} {}", reply.status, reply.body);
     stack.settle().await?;
     let entry = predict(stack, body, &format!("{id}-planted")).await?;
-    ensure!(entry.predicted_tokens >= Some(256), "{id}: not known after it was sent: {entry:?}");
+    ensure!(
+        entry.predicted_tokens >= Some(256),
+        "{id}: not known after it was sent: {entry:?}"
+    );
     stack.log.wait(id).await?.upstream.context("no upstream")
 }
 
@@ -119,7 +151,10 @@ pub(crate) async fn control_plane_killed(places: &Places, short: bool) -> Result
     }
     tokio::time::sleep(Duration::from_secs(pause)).await;
     let entry = predict(&mut stack, &body, "while-down").await?;
-    ensure!(entry.predicted_tokens >= Some(256), "no match from the last table: {entry:?}");
+    ensure!(
+        entry.predicted_tokens >= Some(256),
+        "no match from the last table: {entry:?}"
+    );
     stack.start_control_plane()?;
     tokio::time::sleep(Duration::from_secs(pause)).await;
     load.finish().await?;
@@ -139,34 +174,66 @@ pub(crate) async fn snapshot(places: &Places) -> Result<()> {
     let mut stack = Stack::start("snapshot", places, options).await?;
     let body = chat(&words(3, 300), "Hello.");
     let home = plant(&mut stack, &body, "old").await?;
-    let engine = (0..3).find(|&i| stack.endpoint(i) == home).context("an unknown endpoint")?;
-    let planted = stack.engine_state(engine).await?["next_seq"].as_u64().unwrap_or(0);
+    let engine = (0..3)
+        .find(|&i| stack.endpoint(i) == home)
+        .context("an unknown endpoint")?;
+    let planted = stack.engine_state(engine).await?["next_seq"]
+        .as_u64()
+        .unwrap_or(0);
     let direct = stack.engine_client(engine)?;
     for i in 0..80 {
         let other = chat(&words(10_000 + i, 60), "Hello.");
-        direct.post("/v1/chat/completions", &other, "direct", &[]).await?;
+        direct
+            .post("/v1/chat/completions", &other, "direct", &[])
+            .await?;
     }
     let (_, state) = direct.get("/sim/state?since=0").await?;
     let state: Value = serde_json::from_str(&state)?;
-    let oldest = state.pointer("/batches/0/seq").and_then(Value::as_u64).context("no batches")?;
-    ensure!(oldest > planted, "the ring still has {planted}: it begins at {oldest}");
+    let oldest = state
+        .pointer("/batches/0/seq")
+        .and_then(Value::as_u64)
+        .context("no batches")?;
+    ensure!(
+        oldest > planted,
+        "the ring still has {planted}: it begins at {oldest}"
+    );
     stack.settle().await?;
     tokio::time::sleep(Duration::from_millis(1500)).await; // a snapshot is written meanwhile
     if let Some(control_plane) = &mut stack.control_plane {
         control_plane.kill();
     }
-    direct.post("/v1/chat/completions", &chat(&words(20_000, 60), "Hello."), "direct", &[]).await?;
+    direct
+        .post(
+            "/v1/chat/completions",
+            &chat(&words(20_000, 60), "Hello."),
+            "direct",
+            &[],
+        )
+        .await?;
     let loads = stack.filter_metric("sync_loads_total").await?;
     stack.start_control_plane()?;
-    wait("the new control plane's table", Duration::from_secs(20), async || {
-        stack.filter_metric("sync_loads_total").await.is_ok_and(|n| n > loads)
-    })
+    wait(
+        "the new control plane's table",
+        Duration::from_secs(20),
+        async || {
+            stack
+                .filter_metric("sync_loads_total")
+                .await
+                .is_ok_and(|n| n > loads)
+        },
+    )
     .await?;
     stack.settle().await?;
     let entry = predict(&mut stack, &body, "old-again").await?;
-    println!("  published at seq {planted}, the ring begins at {oldest}; predicted again: {:?}", entry.predicted_tokens);
+    println!(
+        "  published at seq {planted}, the ring begins at {oldest}; predicted again: {:?}",
+        entry.predicted_tokens
+    );
     ensure!(entry.predicted_tokens >= Some(256), "forgotten: {entry:?}");
-    ensure!(entry.endpoint.unwrap_or_default().starts_with(&home), "credited to another engine");
+    ensure!(
+        entry.endpoint.unwrap_or_default().starts_with(&home),
+        "credited to another engine"
+    );
     Ok(())
 }
 
@@ -186,16 +253,25 @@ pub(crate) async fn envoy_restarted(places: &Places) -> Result<()> {
         }
         stack.start_envoy()?;
         let admin = Client::new(stack.ports.admin)?;
-        wait("Envoy", Duration::from_secs(20), async || admin.get("/ready").await.is_ok_and(|a| a.0 == 200)).await?;
+        wait("Envoy", Duration::from_secs(20), async || {
+            admin.get("/ready").await.is_ok_and(|a| a.0 == 200)
+        })
+        .await?;
         let ready = Instant::now();
         wait("the table", Duration::from_secs(20), async || {
-            stack.filter_metric("sync_loads_total").await.is_ok_and(|n| n > 0)
+            stack
+                .filter_metric("sync_loads_total")
+                .await
+                .is_ok_and(|n| n > 0)
         })
         .await?;
         took.push(ready.elapsed().as_secs_f64() * 1000.0);
         for (i, body) in bodies.iter().enumerate() {
             let entry = predict(&mut stack, body, &format!("again-{round}-{i}")).await?;
-            ensure!(entry.predicted_tokens >= Some(256), "prefix {i} is not known to the new Envoy: {entry:?}");
+            ensure!(
+                entry.predicted_tokens >= Some(256),
+                "prefix {i} is not known to the new Envoy: {entry:?}"
+            );
         }
     }
     println!("  Envoy ready -> whole table: {took:.0?} ms");
@@ -213,30 +289,62 @@ pub(crate) async fn engine_restarted(places: &Places) -> Result<()> {
         known.push((body, home));
     }
     let victim = stack.endpoint(0);
-    let lost: Vec<_> = known.iter().filter(|k| k.1 == victim).map(|k| k.0.clone()).collect();
-    let kept: Vec<_> = known.iter().filter(|k| k.1 != victim).map(|k| k.0.clone()).collect();
-    ensure!(!lost.is_empty() && !kept.is_empty(), "{} of {} prefixes on the victim", lost.len(), known.len());
+    let lost: Vec<_> = known
+        .iter()
+        .filter(|k| k.1 == victim)
+        .map(|k| k.0.clone())
+        .collect();
+    let kept: Vec<_> = known
+        .iter()
+        .filter(|k| k.1 != victim)
+        .map(|k| k.0.clone())
+        .collect();
+    ensure!(
+        !lost.is_empty() && !kept.is_empty(),
+        "{} of {} prefixes on the victim",
+        lost.len(),
+        known.len()
+    );
     for round in 0..2 {
         stack.restart_engine(0).await?;
         // One request makes it publish sequence 0, by which the restart shows at the latest.
         let direct = stack.engine_client(0)?;
-        direct.post("/v1/chat/completions", &chat(&words(round, 60), "Hello."), "direct", &[]).await?;
-        wait("the restart to be noticed", Duration::from_secs(10), async || {
-            stack.settled().await.unwrap_or(false)
-        })
+        direct
+            .post(
+                "/v1/chat/completions",
+                &chat(&words(round, 60), "Hello."),
+                "direct",
+                &[],
+            )
+            .await?;
+        wait(
+            "the restart to be noticed",
+            Duration::from_secs(10),
+            async || stack.settled().await.unwrap_or(false),
+        )
         .await?;
         stack.settle().await?;
         for (i, body) in lost.iter().enumerate() {
             let entry = predict(&mut stack, body, &format!("lost-{round}-{i}")).await?;
             // The shared chat header alone is shorter than a block: anything is a match of old blocks.
-            ensure!(entry.predicted_tokens.unwrap_or(0) == 0, "an old block of the restarted engine: {entry:?}");
+            ensure!(
+                entry.predicted_tokens.unwrap_or(0) == 0,
+                "an old block of the restarted engine: {entry:?}"
+            );
         }
         for (i, body) in kept.iter().enumerate() {
             let entry = predict(&mut stack, body, &format!("kept-{round}-{i}")).await?;
-            ensure!(entry.predicted_tokens >= Some(256), "lost with the other engine: {entry:?}");
+            ensure!(
+                entry.predicted_tokens >= Some(256),
+                "lost with the other engine: {entry:?}"
+            );
         }
     }
-    println!("  {} prefixes gone with the engine, {} kept by the others, two restarts", lost.len(), kept.len());
+    println!(
+        "  {} prefixes gone with the engine, {} kept by the others, two restarts",
+        lost.len(),
+        kept.len()
+    );
     Ok(())
 }
 
@@ -245,7 +353,9 @@ pub(crate) async fn engine_down(places: &Places) -> Result<()> {
     let mut stack = Stack::start("engine-down", places, Options::default()).await?;
     let body = chat(&words(1, 300), "Hello.");
     let home = plant(&mut stack, &body, "known").await?;
-    let engine = (0..3).find(|&i| stack.endpoint(i) == home).context("an unknown endpoint")?;
+    let engine = (0..3)
+        .find(|&i| stack.endpoint(i) == home)
+        .context("an unknown endpoint")?;
     // In-flight requests of a dead engine fail with any proxy, so it dies while none run.
     if let Some(engine) = stack.engines.get_mut(engine) {
         engine.kill();
@@ -253,12 +363,18 @@ pub(crate) async fn engine_down(places: &Places) -> Result<()> {
     let load = Background::start(&stack, 4)?;
     for i in 0..20 {
         let id = format!("down-{i}");
-        let reply = stack.client()?.post("/v1/chat/completions", &body, &id, &[]).await?;
+        let reply = stack
+            .client()?
+            .post("/v1/chat/completions", &body, &id, &[])
+            .await?;
         ensure!(reply.status == 200, "{id}: {} {}", reply.status, reply.body);
         tokio::time::sleep(Duration::from_millis(100)).await;
     }
     let entry = stack.log.wait("down-19").await?;
-    ensure!(entry.endpoint.unwrap_or_default() != home, "the dead engine is still named after 2 s");
+    ensure!(
+        entry.endpoint.unwrap_or_default() != home,
+        "the dead engine is still named after 2 s"
+    );
     stack.restart_engine(engine).await?;
     load.finish().await?;
     Ok(())

@@ -14,22 +14,41 @@ pub(crate) async fn forged(places: &Places) -> Result<()> {
     let mut stack = Stack::start("forged", places, Options::default()).await?;
     let client = stack.client()?;
     let body = chat(&words(7, 300), "Hello.");
-    let first = client.post("/v1/chat/completions", &body, "forged-first", &[]).await?;
+    let first = client
+        .post("/v1/chat/completions", &body, "forged-first", &[])
+        .await?;
     ensure!(first.status == 200, "{}: {}", first.status, first.body);
-    let home = stack.log.wait("forged-first").await?.upstream.unwrap_or_default();
+    let home = stack
+        .log
+        .wait("forged-first")
+        .await?
+        .upstream
+        .unwrap_or_default();
     stack.settle().await?;
 
-    let others: Vec<String> = (0..3).map(|i| stack.endpoint(i)).filter(|e| *e != home).collect();
+    let others: Vec<String> = (0..3)
+        .map(|i| stack.endpoint(i))
+        .filter(|e| *e != home)
+        .collect();
     let mut moved = 0;
     for i in 0..20 {
         let id = format!("forged-{i}");
         let forged = others.get(i % others.len()).map_or("", String::as_str);
-        client.post("/v1/chat/completions", &body, &id, &[(HEADER, forged)]).await?;
+        client
+            .post("/v1/chat/completions", &body, &id, &[(HEADER, forged)])
+            .await?;
         let entry = stack.log.wait(&id).await?;
-        ensure!(entry.predicted_tokens > Some(256), "{id}: predicted {:?}", entry.predicted_tokens);
+        ensure!(
+            entry.predicted_tokens > Some(256),
+            "{id}: predicted {:?}",
+            entry.predicted_tokens
+        );
         moved += usize::from(entry.upstream.as_deref() != Some(home.as_str()));
     }
-    ensure!(moved == 0, "{moved} of 20 matched requests went where the client said");
+    ensure!(
+        moved == 0,
+        "{moved} of 20 matched requests went where the client said"
+    );
 
     // Paths that the filter does not look at, and prompts that it has never seen: spread, not obeyed.
     for (what, count) in [("models", 30), ("unmatched", 30)] {
@@ -40,16 +59,26 @@ pub(crate) async fn forged(places: &Places) -> Result<()> {
     Ok(())
 }
 
-async fn obeyed(stack: &mut Stack, client: &Client, what: &str, count: usize, others: &[String]) -> Result<usize> {
+async fn obeyed(
+    stack: &mut Stack,
+    client: &Client,
+    what: &str,
+    count: usize,
+    others: &[String],
+) -> Result<usize> {
     let forged = others.first().map_or("", String::as_str);
     let mut obeyed = 0;
     for i in 0..count {
         let id = format!("forged-{what}-{i}");
         if what == "models" {
-            client.get_with("/v1/models", &[("x-request-id", &id), (HEADER, forged)]).await?;
+            client
+                .get_with("/v1/models", &[("x-request-id", &id), (HEADER, forged)])
+                .await?;
         } else {
             let body = chat(&words(1000 + i as u64, 40), "Hi.");
-            client.post("/v1/chat/completions", &body, &id, &[(HEADER, forged)]).await?;
+            client
+                .post("/v1/chat/completions", &body, &id, &[(HEADER, forged)])
+                .await?;
         }
         obeyed += usize::from(stack.log.wait(&id).await?.upstream.as_deref() == Some(forged));
     }

@@ -18,14 +18,35 @@ use prefix_picker_tests::stack::Places;
 
 /// All cases, in the order of a whole run.
 const CASES: [(&str, &str); 9] = [
-    ("accuracy", "what the filter predicts is what the engine had cached"),
-    ("propagation", "time from an engine's publish to a filter using it"),
-    ("forged", "a client's own destination header never chooses the endpoint"),
-    ("odd", "large, chunked, broken, empty and foreign requests fare as without the filter"),
-    ("control_plane_killed", "kill -9 under load: no request fails, picks go on, then converge"),
-    ("snapshot", "a prefix older than the engine's replay ring is credited again after a restart"),
+    (
+        "accuracy",
+        "what the filter predicts is what the engine had cached",
+    ),
+    (
+        "propagation",
+        "time from an engine's publish to a filter using it",
+    ),
+    (
+        "forged",
+        "a client's own destination header never chooses the endpoint",
+    ),
+    (
+        "odd",
+        "large, chunked, broken, empty and foreign requests fare as without the filter",
+    ),
+    (
+        "control_plane_killed",
+        "kill -9 under load: no request fails, picks go on, then converge",
+    ),
+    (
+        "snapshot",
+        "a prefix older than the engine's replay ring is credited again after a restart",
+    ),
     ("envoy_restarted", "a new Envoy has the table within 2 s"),
-    ("engine_restarted", "nothing of an engine's former life is matched again"),
+    (
+        "engine_restarted",
+        "nothing of an engine's former life is matched again",
+    ),
     ("engine_down", "an engine that dies costs no request"),
 ];
 
@@ -55,7 +76,11 @@ async fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let short = args.iter().any(|a| a == "--short");
-    let mut names: Vec<&str> = args.iter().map(String::as_str).filter(|a| !a.starts_with("--")).collect();
+    let mut names: Vec<&str> = args
+        .iter()
+        .map(String::as_str)
+        .filter(|a| !a.starts_with("--"))
+        .collect();
     if names.is_empty() {
         names = CASES.iter().map(|c| c.0).collect();
     }
@@ -73,6 +98,37 @@ async fn main() -> ExitCode {
     }
 }
 
+/// Moves what a failed case left out of the way of [`clean`].
+fn keep(name: &str) {
+    let ours = format!("prefix-picker-e2e-{}-", std::process::id());
+    for entry in std::fs::read_dir(std::env::temp_dir())
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        let file = entry.file_name().to_string_lossy().into_owned();
+        if file.starts_with(&ours) {
+            let kept = std::env::temp_dir().join(format!("failed-{name}-{file}"));
+            println!("  logs: {}", kept.display());
+            let _ = std::fs::rename(entry.path(), kept);
+        }
+    }
+}
+
+/// Removes what passed cases left; that of failed ones was kept by then.
+fn clean() {
+    let ours = format!("prefix-picker-e2e-{}-", std::process::id());
+    for entry in std::fs::read_dir(std::env::temp_dir())
+        .into_iter()
+        .flatten()
+        .flatten()
+    {
+        if entry.file_name().to_string_lossy().starts_with(&ours) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
+    }
+}
+
 async fn run(names: &[&str], places: &Places, short: bool) -> usize {
     let mut failed = Vec::new();
     for name in names {
@@ -81,9 +137,13 @@ async fn run(names: &[&str], places: &Places, short: bool) -> usize {
         let result = case(name, places, short).await;
         let took = start.elapsed().as_secs_f64();
         match result {
-            Ok(()) => println!("case {name} ... ok ({took:.1} s)"),
+            Ok(()) => {
+                println!("case {name} ... ok ({took:.1} s)");
+                clean();
+            }
             Err(error) => {
                 println!("case {name} ... FAILED ({took:.1} s): {error:#}");
+                keep(name);
                 failed.push(*name);
             }
         }
@@ -91,6 +151,10 @@ async fn run(names: &[&str], places: &Places, short: bool) -> usize {
     if !failed.is_empty() {
         println!("failed: {}", failed.join(" "));
     }
-    println!("{} passed, {} failed", names.len() - failed.len(), failed.len());
+    println!(
+        "{} passed, {} failed",
+        names.len() - failed.len(),
+        failed.len()
+    );
     failed.len()
 }

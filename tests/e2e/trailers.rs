@@ -24,5 +24,8 @@ pub(crate) async fn send(port: u16, body: &[u8], request_id: &str) -> Result<u16
     stream.send_trailers(trailers)?;
     let answer = tokio::time::timeout(std::time::Duration::from_secs(20), answer).await;
     driver.abort();
-    Ok(answer.map_err(|_| anyhow!("no answer to a request with trailers"))??.status().as_u16())
+    Ok(answer
+        .map_err(|_| anyhow!("no answer to a request with trailers"))??
+        .status()
+        .as_u16())
 }

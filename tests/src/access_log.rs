@@ -56,7 +56,13 @@ impl AccessLog {
     /// A follower of `path`, which need not exist yet.
     #[must_use]
     pub fn new(path: &Path) -> Self {
-        Self { path: path.to_owned(), at: 0, partial: String::new(), by_id: HashMap::new(), without_id: Vec::new() }
+        Self {
+            path: path.to_owned(),
+            at: 0,
+            partial: String::new(),
+            by_id: HashMap::new(),
+            without_id: Vec::new(),
+        }
     }
 
     /// Reads what has been added.
@@ -64,16 +70,22 @@ impl AccessLog {
     /// # Errors
     /// The file cannot be read.
     pub fn refresh(&mut self) -> Result<()> {
-        let Ok(mut file) = File::open(&self.path) else { return Ok(()) };
+        let Ok(mut file) = File::open(&self.path) else {
+            return Ok(());
+        };
         file.seek(SeekFrom::Start(self.at))?;
         let mut bytes = Vec::new();
         self.at += file.read_to_end(&mut bytes)? as u64;
         self.partial.push_str(&String::from_utf8_lossy(&bytes));
-        let Some(end) = self.partial.rfind('\n') else { return Ok(()) };
+        let Some(end) = self.partial.rfind('\n') else {
+            return Ok(());
+        };
         let rest = self.partial.split_off(end + 1);
         let lines = std::mem::replace(&mut self.partial, rest);
         for line in lines.lines().filter(|l| l.starts_with('{')) {
-            let Ok(entry) = serde_json::from_str::<Entry>(line) else { continue };
+            let Ok(entry) = serde_json::from_str::<Entry>(line) else {
+                continue;
+            };
             match entry.request_id.clone() {
                 Some(id) => drop(self.by_id.insert(id, entry)),
                 None => self.without_id.push(entry),
@@ -94,7 +106,10 @@ impl AccessLog {
                 return Ok(entry.clone());
             }
             if start.elapsed() > Duration::from_secs(15) {
-                bail!("no line for request {request_id} in {}", self.path.display());
+                bail!(
+                    "no line for request {request_id} in {}",
+                    self.path.display()
+                );
             }
             tokio::time::sleep(Duration::from_millis(20)).await;
         }
@@ -111,7 +126,9 @@ impl AccessLog {
     pub fn reasons(&self) -> std::collections::BTreeMap<String, u64> {
         let mut counts = std::collections::BTreeMap::new();
         for e in self.by_id.values().chain(&self.without_id) {
-            *counts.entry(e.reason.clone().unwrap_or_else(|| "(none)".to_owned())).or_default() += 1;
+            *counts
+                .entry(e.reason.clone().unwrap_or_else(|| "(none)".to_owned()))
+                .or_default() += 1;
         }
         counts
     }
@@ -127,12 +144,23 @@ mod tests {
         let path = std::env::temp_dir().join(format!("access-log-{}", std::process::id()));
         let mut file = File::create(&path).unwrap();
         let mut log = AccessLog::new(&path);
-        write!(file, "[info] not ours\n{{\"request_id\":\"a\",\"status\":200,\"predicted_tokens\":\"64\"").unwrap();
+        write!(
+            file,
+            "[info] not ours\n{{\"request_id\":\"a\",\"status\":200,\"predicted_tokens\":\"64\""
+        )
+        .unwrap();
         log.refresh().unwrap();
         assert!(log.by_id.is_empty());
-        writeln!(file, ",\"reason\":\"matched\",\"endpoint\":null,\"upstream\":\"127.0.0.1:1\"}}").unwrap();
+        writeln!(
+            file,
+            ",\"reason\":\"matched\",\"endpoint\":null,\"upstream\":\"127.0.0.1:1\"}}"
+        )
+        .unwrap();
         let a = log.wait("a").await.unwrap();
-        assert_eq!((a.status, a.predicted_tokens, a.endpoint), (200, Some(64), None));
+        assert_eq!(
+            (a.status, a.predicted_tokens, a.endpoint),
+            (200, Some(64), None)
+        );
         assert_eq!(log.reasons().get("matched"), Some(&1));
         std::fs::remove_file(&path).unwrap();
     }

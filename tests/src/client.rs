@@ -35,25 +35,54 @@ impl Client {
     /// # Errors
     /// The HTTP library cannot be set up.
     pub fn new(port: u16) -> Result<Self> {
-        let http = reqwest::Client::builder().timeout(Duration::from_secs(120)).no_proxy().build()?;
-        Ok(Self { http, base: format!("http://127.0.0.1:{port}") })
+        let http = reqwest::Client::builder()
+            .timeout(Duration::from_secs(120))
+            .no_proxy()
+            .build()?;
+        Ok(Self {
+            http,
+            base: format!("http://127.0.0.1:{port}"),
+        })
     }
 
     /// Posts `body` to `path` under a request id.
     ///
     /// # Errors
     /// No HTTP answer came (refused, reset, timed out).
-    pub async fn post(&self, path: &str, body: &Value, request_id: &str, headers: &[(&str, &str)]) -> Result<Reply> {
+    pub async fn post(
+        &self,
+        path: &str,
+        body: &Value,
+        request_id: &str,
+        headers: &[(&str, &str)],
+    ) -> Result<Reply> {
         let start = Instant::now();
-        let mut request = self.http.post(format!("{}{path}", self.base)).header("x-request-id", request_id).json(body);
+        let mut request = self
+            .http
+            .post(format!("{}{path}", self.base))
+            .header("x-request-id", request_id)
+            .json(body);
         for (name, value) in headers {
             request = request.header(*name, *value);
         }
-        let answer = request.send().await.with_context(|| format!("request {request_id}"))?;
+        let answer = request
+            .send()
+            .await
+            .with_context(|| format!("request {request_id}"))?;
         let status = answer.status().as_u16();
-        let body = answer.text().await.with_context(|| format!("the answer to {request_id}"))?;
+        let body = answer
+            .text()
+            .await
+            .with_context(|| format!("the answer to {request_id}"))?;
         let took = start.elapsed();
-        let mut reply = Reply { status, prompt_tokens: 0, cached_tokens: None, text: String::new(), took, body };
+        let mut reply = Reply {
+            status,
+            prompt_tokens: 0,
+            cached_tokens: None,
+            text: String::new(),
+            took,
+            body,
+        };
         reply.read_body();
         Ok(reply)
     }
@@ -97,14 +126,28 @@ impl Reply {
     }
 
     fn read_chunk(&mut self, value: &Value) {
-        let text = ["/choices/0/message/content", "/choices/0/delta/content", "/choices/0/text"];
-        if let Some(part) = text.iter().find_map(|p| value.pointer(p)).and_then(Value::as_str) {
+        let text = [
+            "/choices/0/message/content",
+            "/choices/0/delta/content",
+            "/choices/0/text",
+        ];
+        if let Some(part) = text
+            .iter()
+            .find_map(|p| value.pointer(p))
+            .and_then(Value::as_str)
+        {
             self.text.push_str(part);
         }
-        if let Some(n) = value.pointer("/usage/prompt_tokens").and_then(Value::as_u64) {
+        if let Some(n) = value
+            .pointer("/usage/prompt_tokens")
+            .and_then(Value::as_u64)
+        {
             self.prompt_tokens = n;
         }
-        if let Some(n) = value.pointer("/usage/prompt_tokens_details/cached_tokens").and_then(Value::as_u64) {
+        if let Some(n) = value
+            .pointer("/usage/prompt_tokens_details/cached_tokens")
+            .and_then(Value::as_u64)
+        {
             self.cached_tokens = Some(n);
         }
     }

@@ -12,7 +12,10 @@ pub fn free(count: usize) -> Result<Vec<u16>> {
     let held = (0..count)
         .map(|_| TcpListener::bind(("127.0.0.1", 0)))
         .collect::<Result<Vec<_>, _>>()?;
-    Ok(held.iter().map(|l| l.local_addr().map(|a| a.port())).collect::<Result<Vec<_>, _>>()?)
+    Ok(held
+        .iter()
+        .map(|l| l.local_addr().map(|a| a.port()))
+        .collect::<Result<Vec<_>, _>>()?)
 }
 
 /// `text` with every whole number that is a key of `moves` replaced by its value, all at once
@@ -23,11 +26,16 @@ pub fn substitute(text: &str, moves: &[(u16, u16)]) -> String {
     let mut rest = text;
     while let Some(at) = rest.find(|c: char| c.is_ascii_digit()) {
         let (before, from) = rest.split_at(at);
-        let end = from.find(|c: char| !c.is_ascii_digit()).unwrap_or(from.len());
+        let end = from
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(from.len());
         let (digits, after) = from.split_at(end);
         let part_of_word = before.ends_with(|c: char| c.is_alphanumeric() || c == '_')
             || after.starts_with(|c: char| c.is_alphanumeric() || c == '_');
-        let moved = digits.parse::<u16>().ok().and_then(|n| moves.iter().find(|(k, _)| *k == n));
+        let moved = digits
+            .parse::<u16>()
+            .ok()
+            .and_then(|n| moves.iter().find(|(k, _)| *k == n));
         out.push_str(before);
         match moved {
             Some((_, to)) if !part_of_word => out.push_str(&to.to_string()),
@@ -47,7 +55,10 @@ mod tests {
     fn whole_numbers_move_at_once() {
         let text = "port_value: 8101, 18101, a8101, 127.0.0.1:8101@5557 8102\n";
         let got = substitute(text, &[(8101, 8102), (8102, 9), (5557, 40000)]);
-        assert_eq!(got, "port_value: 8102, 18101, a8101, 127.0.0.1:8102@40000 9\n");
+        assert_eq!(
+            got,
+            "port_value: 8102, 18101, a8101, 127.0.0.1:8102@40000 9\n"
+        );
     }
 
     #[test]

@@ -29,7 +29,11 @@ impl Process {
             .stdout(out)
             .spawn()
             .with_context(|| format!("cannot start {name}: {command:?}"))?;
-        Ok(Self { name: name.to_owned(), child, log })
+        Ok(Self {
+            name: name.to_owned(),
+            child,
+            log,
+        })
     }
 
     /// The operating system's id.
@@ -51,7 +55,11 @@ impl Process {
     pub fn check(&mut self) -> Result<()> {
         match self.child.try_wait()? {
             None => Ok(()),
-            Some(status) => bail!("{} ended with {status}; its log ends:\n{}", self.name, self.log_tail(20)),
+            Some(status) => bail!(
+                "{} ended with {status}; its log ends:\n{}",
+                self.name,
+                self.log_tail(20)
+            ),
         }
     }
 
@@ -87,7 +95,9 @@ impl Process {
         let text = std::fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let all: Vec<&str> = text.lines().collect();
-        all.get(all.len().saturating_sub(lines)..).unwrap_or_default().join("\n")
+        all.get(all.len().saturating_sub(lines)..)
+            .unwrap_or_default()
+            .join("\n")
     }
 }
 

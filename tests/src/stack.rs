@@ -14,7 +14,9 @@ use crate::process::Process;
 
 /// Ports in the shipped files: Envoy, its admin, the control plane, three engines, and each engine's
 /// events and replay.
-const SHIPPED: [u16; 12] = [10000, 9901, 9400, 8101, 8102, 8103, 5557, 5558, 5559, 5560, 5561, 5562];
+const SHIPPED: [u16; 12] = [
+    10000, 9901, 9400, 8101, 8102, 8103, 5557, 5558, 5559, 5560, 5561, 5562,
+];
 /// Envoy's workers.
 const WORKERS: &str = "2";
 
@@ -39,9 +41,14 @@ impl Places {
     /// # Errors
     /// Something is not there; says which `make` target builds it.
     pub fn find() -> Result<Self> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR")).parent().context("the repository's root")?.to_owned();
-        let target = std::env::var_os("CARGO_TARGET_DIR").map_or_else(|| root.join("target"), |d| root.join(d));
-        let envoy = std::env::var_os("ENVOY").context("ENVOY is not set (make e2e sets it, by tools/envoy.sh)")?;
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
+            .parent()
+            .context("the repository's root")?
+            .to_owned();
+        let target = std::env::var_os("CARGO_TARGET_DIR")
+            .map_or_else(|| root.join("target"), |d| root.join(d));
+        let envoy = std::env::var_os("ENVOY")
+            .context("ENVOY is not set (make e2e sets it, by tools/envoy.sh)")?;
         let wasm = target.join("wasm32-wasip1/wasm");
         let places = Self {
             bin: target.join("release"),
@@ -50,7 +57,12 @@ impl Places {
             envoy: envoy.into(),
             root,
         };
-        for file in [&places.bin.join("prefix-picker"), &places.bin.join("engine-sim"), &places.wasm, &places.envoy] {
+        for file in [
+            &places.bin.join("prefix-picker"),
+            &places.bin.join("engine-sim"),
+            &places.wasm,
+            &places.envoy,
+        ] {
             if !file.exists() {
                 bail!("{} is not there: run make build", file.display());
             }
@@ -127,20 +139,36 @@ impl Stack {
     /// # Errors
     /// Something did not start; the message has the end of its log.
     pub async fn start(name: &str, places: &Places, options: Options) -> Result<Self> {
-        let dir = std::env::temp_dir().join(format!("prefix-picker-e2e-{}-{name}", std::process::id()));
+        let dir =
+            std::env::temp_dir().join(format!("prefix-picker-e2e-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
         std::fs::create_dir_all(&dir)?;
         let free = ports::free(SHIPPED.len())?;
         let at = |i: usize| free.get(i).copied().unwrap_or_default();
-        let mut engines: Vec<_> = (0..3).map(|i| (at(3 + i), at(6 + 2 * i), at(7 + 2 * i))).collect();
+        let mut engines: Vec<_> = (0..3)
+            .map(|i| (at(3 + i), at(6 + 2 * i), at(7 + 2 * i)))
+            .collect();
         if !options.external_engines.is_empty() {
             engines.clone_from(&options.external_engines);
         }
-        let ports = Ports { envoy: at(0), admin: at(1), control_plane: at(2), engines };
+        let ports = Ports {
+            envoy: at(0),
+            admin: at(1),
+            control_plane: at(2),
+            engines,
+        };
         let log = AccessLog::new(&dir.join("envoy.log"));
         let (envoy, control_plane, engines) = (None, None, Vec::new());
-        let mut stack =
-            Self { dir, ports, envoy, control_plane, engines, log, places: places.clone(), options };
+        let mut stack = Self {
+            dir,
+            ports,
+            envoy,
+            control_plane,
+            engines,
+            log,
+            places: places.clone(),
+            options,
+        };
         stack.write_files()?;
         if stack.options.external_engines.is_empty() {
             for i in 0..stack.ports.engines.len() {
@@ -171,8 +199,14 @@ impl Stack {
         let root = &self.places.root;
         let moves = self.moves();
         let envoy = std::fs::read_to_string(root.join("envoy/envoy.yaml"))?;
-        let surplus = SHIPPED.get(3 + self.ports.engines.len()..6).unwrap_or_default();
-        let stays = |line: &&str| !surplus.iter().any(|port| line.contains(&format!("port_value: {port}")));
+        let surplus = SHIPPED
+            .get(3 + self.ports.engines.len()..6)
+            .unwrap_or_default();
+        let stays = |line: &&str| {
+            !surplus
+                .iter()
+                .any(|port| line.contains(&format!("port_value: {port}")))
+        };
         let envoy = envoy.lines().filter(stays).collect::<Vec<_>>().join("\n");
         let mut envoy = edit(&ports::substitute(&envoy, &moves), &self.options)?;
         let shipped_wasm = "target/wasm32-wasip1/wasm/";
@@ -183,11 +217,22 @@ impl Stack {
         let file = self.options.control_plane_file.clone();
         let file = file.unwrap_or_else(|| root.join("envoy/prefix-picker.yaml"));
         let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
-        let text = replace(&ports::substitute(&text, &moves), &self.options.control_plane_edits)?;
+        let text = replace(
+            &ports::substitute(&text, &moves),
+            &self.options.control_plane_edits,
+        )?;
         let mut lines = self.options.control_plane_lines.clone();
         lines.push(format!("data_dir: {}", self.dir.join("data").display()));
-        let replaced = |line: &&str| lines.iter().any(|l| l.split(':').next() == line.split(':').next());
-        let text: Vec<_> = text.lines().filter(|l| !replaced(l)).chain(lines.iter().map(String::as_str)).collect();
+        let replaced = |line: &&str| {
+            lines
+                .iter()
+                .any(|l| l.split(':').next() == line.split(':').next())
+        };
+        let text: Vec<_> = text
+            .lines()
+            .filter(|l| !replaced(l))
+            .chain(lines.iter().map(String::as_str))
+            .collect();
         std::fs::write(self.dir.join("prefix-picker.yaml"), text.join("\n"))?;
         Ok(())
     }
@@ -201,7 +246,12 @@ impl Stack {
         let mut command = Command::new(self.places.bin.join("engine-sim"));
         command.current_dir(&self.places.root);
         command.args(["--listen", &format!("127.0.0.1:{http}")]);
-        command.args(["--events", &format!("tcp://*:{events}"), "--replay", &format!("tcp://*:{replay}")]);
+        command.args([
+            "--events",
+            &format!("tcp://*:{events}"),
+            "--replay",
+            &format!("tcp://*:{replay}"),
+        ]);
         command.args(&self.options.engine_args);
         Process::start(&format!("engine-{i}"), command, &self.dir)
     }
@@ -219,8 +269,10 @@ impl Stack {
             *slot = engine;
         }
         let client = self.engine_client(i)?;
-        wait("the engine", Duration::from_secs(10), async || client.get("/health").await.is_ok_and(|a| a.0 == 200))
-            .await
+        wait("the engine", Duration::from_secs(10), async || {
+            client.get("/health").await.is_ok_and(|a| a.0 == 200)
+        })
+        .await
     }
 
     /// Starts the control plane (again).
@@ -229,7 +281,10 @@ impl Stack {
     /// The program is not there.
     pub fn start_control_plane(&mut self) -> Result<()> {
         let mut command = Command::new(self.places.bin.join("prefix-picker"));
-        command.current_dir(&self.places.root).args(["serve", "--config"]).arg(self.dir.join("prefix-picker.yaml"));
+        command
+            .current_dir(&self.places.root)
+            .args(["serve", "--config"])
+            .arg(self.dir.join("prefix-picker.yaml"));
         self.control_plane = Some(Process::start("control-plane", command, &self.dir)?);
         Ok(())
     }
@@ -240,8 +295,18 @@ impl Stack {
     /// The program is not there.
     pub fn start_envoy(&mut self) -> Result<()> {
         let mut command = Command::new(&self.places.envoy);
-        command.current_dir(&self.places.root).arg("-c").arg(self.envoy_file());
-        command.args(["--concurrency", WORKERS, "--file-flush-interval-msec", "20", "--log-level", "warning"]);
+        command
+            .current_dir(&self.places.root)
+            .arg("-c")
+            .arg(self.envoy_file());
+        command.args([
+            "--concurrency",
+            WORKERS,
+            "--file-flush-interval-msec",
+            "20",
+            "--log-level",
+            "warning",
+        ]);
         command.arg("--disable-hot-restart");
         self.envoy = Some(Process::start("envoy", command, &self.dir)?);
         Ok(())
@@ -268,7 +333,10 @@ impl Stack {
             .await?;
         }
         let admin = Client::new(self.ports.admin)?;
-        wait("Envoy", Duration::from_secs(30), async || admin.get("/ready").await.is_ok_and(|a| a.0 == 200)).await?;
+        wait("Envoy", Duration::from_secs(30), async || {
+            admin.get("/ready").await.is_ok_and(|a| a.0 == 200)
+        })
+        .await?;
         if self.options.no_control_plane {
             return Ok(());
         }
@@ -278,7 +346,9 @@ impl Stack {
         })
         .await?;
         wait("the filter's table", Duration::from_secs(30), async || {
-            self.filter_metric("sync_loads_total").await.is_ok_and(|n| n > 0)
+            self.filter_metric("sync_loads_total")
+                .await
+                .is_ok_and(|n| n > 0)
         })
         .await
     }
@@ -302,7 +372,11 @@ impl Stack {
     /// `127.0.0.1:port` of one engine, as Envoy and the filter write it.
     #[must_use]
     pub fn endpoint(&self, i: usize) -> String {
-        self.ports.engines.get(i).map(|e| format!("127.0.0.1:{}", e.0)).unwrap_or_default()
+        self.ports
+            .engines
+            .get(i)
+            .map(|e| format!("127.0.0.1:{}", e.0))
+            .unwrap_or_default()
     }
 
     /// One of the filter's counters or gauges, by its name without the common start.
@@ -311,9 +385,15 @@ impl Stack {
     /// Envoy's admin page does not answer, or does not know it.
     pub async fn filter_metric(&self, name: &str) -> Result<u64> {
         let admin = Client::new(self.ports.admin)?;
-        let (_, text) = admin.get(&format!("/stats?filter=prefix_picker_filter_{name}")).await?;
-        let line = text.lines().find(|l| l.contains(&format!("prefix_picker_filter_{name}: ")));
-        let value = line.and_then(|l| l.rsplit(' ').next()).and_then(|v| v.parse().ok());
+        let (_, text) = admin
+            .get(&format!("/stats?filter=prefix_picker_filter_{name}"))
+            .await?;
+        let line = text
+            .lines()
+            .find(|l| l.contains(&format!("prefix_picker_filter_{name}: ")));
+        let value = line
+            .and_then(|l| l.rsplit(' ').next())
+            .and_then(|v| v.parse().ok());
         value.with_context(|| format!("no metric {name}"))
     }
 
@@ -333,8 +413,13 @@ impl Stack {
     pub async fn settled(&self) -> Result<bool> {
         let before = self.control_plane_seqs().await?;
         for (i, &applied) in before.iter().enumerate() {
-            let Ok(state) = self.engine_state(i).await else { continue };
-            if state["last_seq"].as_u64().is_some_and(|last| last != applied) {
+            let Ok(state) = self.engine_state(i).await else {
+                continue;
+            };
+            if state["last_seq"]
+                .as_u64()
+                .is_some_and(|last| last != applied)
+            {
                 return Ok(false);
             }
         }
@@ -343,7 +428,8 @@ impl Stack {
         tokio::time::sleep(Duration::from_millis(if simulated { 8 } else { 60 })).await;
         let text = self.control_plane_metrics().await?;
         let table = metric(&text, "prefix_picker_table_seq").context("no table_seq")?;
-        Ok(before == self.control_plane_seqs().await? && table == self.filter_metric("table_seq").await?)
+        Ok(before == self.control_plane_seqs().await?
+            && table == self.filter_metric("table_seq").await?)
     }
 
     /// For each engine, the number of the last batch that the control plane has applied.
@@ -351,8 +437,11 @@ impl Stack {
         let text = self.control_plane_metrics().await?;
         let all = (0..self.ports.engines.len()).map(|i| {
             let name = format!("replica=\"engine-{}\"", i + 1);
-            let line = text.lines().find(|l| l.starts_with("prefix_picker_replica_last_seq{") && l.contains(&name));
-            line.and_then(|l| l.rsplit(' ').next()).map_or(0, |v| v.parse().unwrap_or(0))
+            let line = text
+                .lines()
+                .find(|l| l.starts_with("prefix_picker_replica_last_seq{") && l.contains(&name));
+            line.and_then(|l| l.rsplit(' ').next())
+                .map_or(0, |v| v.parse().unwrap_or(0))
         });
         Ok(all.collect())
     }
@@ -362,9 +451,11 @@ impl Stack {
     /// # Errors
     /// Not within 15 s.
     pub async fn settle(&self) -> Result<()> {
-        wait("the filter to have all events", Duration::from_secs(15), async || {
-            self.settled().await.unwrap_or(false)
-        })
+        wait(
+            "the filter to have all events",
+            Duration::from_secs(15),
+            async || self.settled().await.unwrap_or(false),
+        )
         .await
     }
 
@@ -374,8 +465,12 @@ impl Stack {
     /// The control plane does not answer.
     pub async fn evictions(&self) -> Result<u64> {
         let text = self.control_plane_metrics().await?;
-        let removed = text.lines().filter(|l| l.starts_with("prefix_picker_kv_events_total{") && l.contains("\"removed\""));
-        Ok(removed.filter_map(|l| l.rsplit(' ').next()?.parse::<u64>().ok()).sum())
+        let removed = text.lines().filter(|l| {
+            l.starts_with("prefix_picker_kv_events_total{") && l.contains("\"removed\"")
+        });
+        Ok(removed
+            .filter_map(|l| l.rsplit(' ').next()?.parse::<u64>().ok())
+            .sum())
     }
 
     /// The control plane's metrics.
@@ -383,22 +478,31 @@ impl Stack {
     /// # Errors
     /// It does not answer.
     pub async fn control_plane_metrics(&self) -> Result<String> {
-        Ok(Client::new(self.ports.control_plane)?.get("/metrics").await?.1)
+        Ok(Client::new(self.ports.control_plane)?
+            .get("/metrics")
+            .await?
+            .1)
     }
 }
 
 /// The value of a metric without labels.
 fn metric(text: &str, name: &str) -> Option<u64> {
-    let line = text.lines().find(|l| l.strip_prefix(name).is_some_and(|rest| rest.starts_with(' ')))?;
+    let line = text.lines().find(|l| {
+        l.strip_prefix(name)
+            .is_some_and(|rest| rest.starts_with(' '))
+    })?;
     line.rsplit(' ').next()?.parse().ok()
 }
 
 fn edit(text: &str, options: &Options) -> Result<String> {
     let mut text = text.to_owned();
     for Cut { from, until } in &options.envoy_cuts {
-        let start = text.find(from).with_context(|| format!("Envoy's file has no {from:?} any more"))?;
+        let start = text
+            .find(from)
+            .with_context(|| format!("Envoy's file has no {from:?} any more"))?;
         let length = text.get(start..).and_then(|t| t.find(until));
-        let length = length.with_context(|| format!("Envoy's file has no {until:?} after {from:?} any more"))?;
+        let length = length
+            .with_context(|| format!("Envoy's file has no {until:?} after {from:?} any more"))?;
         text.replace_range(start..start + length, "");
     }
     replace(&text, &options.envoy_edits)

@@ -37,7 +37,13 @@ impl fmt::Display for Histogram {
         // Powers of two keep a long tail readable.
         let mut buckets: BTreeMap<u64, u64> = BTreeMap::new();
         for (value, count) in &self.0 {
-            *buckets.entry(if *value <= 4 { *value } else { value.next_power_of_two() }).or_default() += count;
+            *buckets
+                .entry(if *value <= 4 {
+                    *value
+                } else {
+                    value.next_power_of_two()
+                })
+                .or_default() += count;
         }
         for (i, (upto, count)) in buckets.iter().enumerate() {
             let comma = if i == 0 { "" } else { ", " };

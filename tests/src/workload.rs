@@ -58,7 +58,13 @@ pub enum Kind {
 
 impl Kind {
     /// All kinds.
-    pub const ALL: [Self; 5] = [Self::Chat, Self::Tools, Self::Unicode, Self::Text, Self::TokenIds];
+    pub const ALL: [Self; 5] = [
+        Self::Chat,
+        Self::Tools,
+        Self::Unicode,
+        Self::Text,
+        Self::TokenIds,
+    ];
 }
 
 /// One request.
@@ -82,7 +88,10 @@ impl Request {
             return prompt.to_owned();
         }
         let messages = self.body.get("messages").and_then(Value::as_array);
-        let contents = messages.into_iter().flatten().filter_map(|m| m.get("content")?.as_str());
+        let contents = messages
+            .into_iter()
+            .flatten()
+            .filter_map(|m| m.get("content")?.as_str());
         contents.collect::<Vec<_>>().join("\n")
     }
 }
@@ -127,23 +136,116 @@ pub struct Workload {
 }
 
 const WORDS: &[&str] = &[
-    "the", "of", "and", "a", "to", "in", "is", "that", "it", "was", "for", "on", "are", "with", "as", "be", "this",
-    "from", "have", "or", "by", "one", "not", "but", "what", "all", "when", "there", "can", "more", "if", "server",
-    "client", "request", "memory", "cache", "prefix", "token", "model", "batch", "latency", "throughput", "engine",
-    "router", "schedule", "page", "block", "hash", "table", "replica", "gateway", "answer", "question", "carefully",
-    "please", "explain", "because", "however", "therefore", "configuration", "deployment", "kubernetes", "network",
-    "a_variable", "HttpResponse", "don't", "it's", "e.g.", "3.14", "1024", "2026-11-29", "O(n)", "x+y", "README.md",
+    "the",
+    "of",
+    "and",
+    "a",
+    "to",
+    "in",
+    "is",
+    "that",
+    "it",
+    "was",
+    "for",
+    "on",
+    "are",
+    "with",
+    "as",
+    "be",
+    "this",
+    "from",
+    "have",
+    "or",
+    "by",
+    "one",
+    "not",
+    "but",
+    "what",
+    "all",
+    "when",
+    "there",
+    "can",
+    "more",
+    "if",
+    "server",
+    "client",
+    "request",
+    "memory",
+    "cache",
+    "prefix",
+    "token",
+    "model",
+    "batch",
+    "latency",
+    "throughput",
+    "engine",
+    "router",
+    "schedule",
+    "page",
+    "block",
+    "hash",
+    "table",
+    "replica",
+    "gateway",
+    "answer",
+    "question",
+    "carefully",
+    "please",
+    "explain",
+    "because",
+    "however",
+    "therefore",
+    "configuration",
+    "deployment",
+    "kubernetes",
+    "network",
+    "a_variable",
+    "HttpResponse",
+    "don't",
+    "it's",
+    "e.g.",
+    "3.14",
+    "1024",
+    "2026-11-29",
+    "O(n)",
+    "x+y",
+    "README.md",
 ];
 const SCRIPTS: &[&str] = &[
-    "你好，世界。", "前缀缓存很有用", "こんにちは", "キャッシュ", "안녕하세요", "привет", "мир", "μνήμη", "שלום", "مرحبا",
-    "नमस्ते", "สวัสดี", "e\u{301}t\u{e9}", "nai\u{308}ve", "👩‍👩‍👧‍👦", "🚀", "🇩🇪", "ﬁne", "Straße", "½", "\u{a0}", "…",
+    "你好，世界。",
+    "前缀缓存很有用",
+    "こんにちは",
+    "キャッシュ",
+    "안녕하세요",
+    "привет",
+    "мир",
+    "μνήμη",
+    "שלום",
+    "مرحبا",
+    "नमस्ते",
+    "สวัสดี",
+    "e\u{301}t\u{e9}",
+    "nai\u{308}ve",
+    "👩‍👩‍👧‍👦",
+    "🚀",
+    "🇩🇪",
+    "ﬁne",
+    "Straße",
+    "½",
+    "\u{a0}",
+    "…",
 ];
 
 impl Workload {
     /// A workload that is the same for the same seed, sizes and answers.
     #[must_use]
     pub fn new(seed: u64, sizes: Sizes) -> Self {
-        Self { random: Random::new(seed), sizes, open: Vec::new(), asked: 0 }
+        Self {
+            random: Random::new(seed),
+            sizes,
+            open: Vec::new(),
+            asked: 0,
+        }
     }
 
     /// The next request.
@@ -153,7 +255,11 @@ impl Workload {
             self.open.push(conversation);
         }
         let at = self.random.below(self.open.len());
-        if self.open.get(at).is_some_and(|c| c.turns >= self.sizes.turns) {
+        if self
+            .open
+            .get(at)
+            .is_some_and(|c| c.turns >= self.sizes.turns)
+        {
             let fresh = self.begin();
             if let Some(slot) = self.open.get_mut(at) {
                 *slot = fresh;
@@ -165,7 +271,9 @@ impl Workload {
     /// Tells the answer to the last request of a conversation.
     pub fn answered(&mut self, conversation: usize, text: &str) {
         let random = &mut self.random;
-        let Some(c) = self.open.get_mut(conversation) else { return };
+        let Some(c) = self.open.get_mut(conversation) else {
+            return;
+        };
         c.turns += 1;
         match c.kind {
             Kind::Text => {
@@ -177,35 +285,65 @@ impl Workload {
             }
             Kind::Tools if random.one_in(3) => {
                 let call = format!("call_{}", random.bits());
-                let arguments = json!({"query": sentence(random, Kind::Chat), "limit": 5}).to_string();
+                let arguments =
+                    json!({"query": sentence(random, Kind::Chat), "limit": 5}).to_string();
                 let function = json!({"name": "search", "arguments": arguments});
                 c.messages.push(json!({"role": "assistant", "content": null,
                     "tool_calls": [{"id": call, "type": "function", "function": function}]}));
                 let result = json!({"hits": [sentence(random, Kind::Chat), sentence(random, Kind::Unicode)]});
-                c.messages.push(json!({"role": "tool", "tool_call_id": call, "content": result.to_string()}));
-                c.messages.push(json!({"role": "assistant", "content": text}));
+                c.messages.push(
+                    json!({"role": "tool", "tool_call_id": call, "content": result.to_string()}),
+                );
+                c.messages
+                    .push(json!({"role": "assistant", "content": text}));
             }
-            _ => c.messages.push(json!({"role": "assistant", "content": text})),
+            _ => c
+                .messages
+                .push(json!({"role": "assistant", "content": text})),
         }
     }
 
     fn begin(&mut self) -> Conversation {
-        let kind = Kind::ALL.get(self.random.below(Kind::ALL.len())).copied().unwrap_or(Kind::Chat);
+        let kind = Kind::ALL
+            .get(self.random.below(Kind::ALL.len()))
+            .copied()
+            .unwrap_or(Kind::Chat);
         // A shared part is made from its own seed, so that every user of it gets the same bytes.
         let which = self.random.below(self.sizes.shared);
         let mut shared = Random::new(which as u64 * 31 + kind as u64);
         let text: String = sentences(&mut shared, kind, self.sizes.shared_sentences);
         let limit = self.sizes.token_ids_below;
         let ids = if kind == Kind::TokenIds {
-            (0..self.sizes.shared_sentences * 12).map(|_| id(&mut shared, limit)).collect()
+            (0..self.sizes.shared_sentences * 12)
+                .map(|_| id(&mut shared, limit))
+                .collect()
         } else {
             Vec::new()
         };
         let system = json!({"role": "system", "content": text});
-        let messages = if matches!(kind, Kind::Text | Kind::TokenIds) { Vec::new() } else { vec![system] };
-        let tools = if kind == Kind::Tools { tools(&mut shared) } else { Value::Null };
-        let salt = self.random.one_in(16).then(|| format!("tenant-{}", self.random.below(3)));
-        Conversation { kind, messages, tools, text, ids, salt, turns: 0 }
+        let messages = if matches!(kind, Kind::Text | Kind::TokenIds) {
+            Vec::new()
+        } else {
+            vec![system]
+        };
+        let tools = if kind == Kind::Tools {
+            tools(&mut shared)
+        } else {
+            Value::Null
+        };
+        let salt = self
+            .random
+            .one_in(16)
+            .then(|| format!("tenant-{}", self.random.below(3)));
+        Conversation {
+            kind,
+            messages,
+            tools,
+            text,
+            ids,
+            salt,
+            turns: 0,
+        }
     }
 
     fn ask(&mut self, at: usize) -> Request {
@@ -213,7 +351,8 @@ impl Workload {
         let asked = self.asked;
         let random = &mut self.random;
         let max_tokens = 1 + random.below(self.sizes.max_tokens);
-        let mut body = json!({"model": self.sizes.model, "max_tokens": max_tokens, "temperature": 0});
+        let mut body =
+            json!({"model": self.sizes.model, "max_tokens": max_tokens, "temperature": 0});
         let (mut kind, mut path) = (Kind::Chat, "/v1/chat/completions");
         if let Some(c) = self.open.get_mut(at) {
             kind = c.kind;
@@ -228,11 +367,13 @@ impl Workload {
                 Kind::TokenIds => {
                     path = "/v1/completions";
                     let limit = self.sizes.token_ids_below;
-                    c.ids.extend((0..30 + random.below(60)).map(|_| id(random, limit)));
+                    c.ids
+                        .extend((0..30 + random.below(60)).map(|_| id(random, limit)));
                     set(&mut body, "prompt", json!(c.ids));
                 }
                 _ => {
-                    c.messages.push(json!({"role": "user", "content": question}));
+                    c.messages
+                        .push(json!({"role": "user", "content": question}));
                     set(&mut body, "messages", json!(c.messages));
                 }
             }
@@ -249,7 +390,12 @@ impl Workload {
             set(&mut body, "stream", json!(true));
             set(&mut body, "stream_options", json!({"include_usage": true}));
         }
-        Request { path, body, conversation: at, kind }
+        Request {
+            path,
+            body,
+            conversation: at,
+            kind,
+        }
     }
 }
 
@@ -269,7 +415,11 @@ fn sentence(random: &mut Random, kind: Kind) -> String {
     let mut text = String::new();
     for i in 0..6 + random.below(12) {
         let other = kind == Kind::Unicode && random.one_in(3);
-        let word = if other { random.of(SCRIPTS, "世") } else { random.of(WORDS, "the") };
+        let word = if other {
+            random.of(SCRIPTS, "世")
+        } else {
+            random.of(WORDS, "the")
+        };
         if i > 0 {
             text.push(' ');
         }
@@ -280,7 +430,11 @@ fn sentence(random: &mut Random, kind: Kind) -> String {
 }
 
 fn sentences(random: &mut Random, kind: Kind, count: usize) -> String {
-    (0..count).map(|_| sentence(random, kind)).collect::<String>().trim_end().to_owned()
+    (0..count)
+        .map(|_| sentence(random, kind))
+        .collect::<String>()
+        .trim_end()
+        .to_owned()
 }
 
 fn tools(random: &mut Random) -> Value {
@@ -294,7 +448,11 @@ fn tools(random: &mut Random) -> Value {
             }},
         }})
     };
-    json!([one("search", random), one("read_file", random), one("send", random)])
+    json!([
+        one("search", random),
+        one("read_file", random),
+        one("send", random)
+    ])
 }
 
 #[cfg(test)]
@@ -303,7 +461,15 @@ mod tests {
 
     fn sizes() -> Sizes {
         let model = "m".to_owned();
-        Sizes { model, shared: 3, shared_sentences: 30, open: 8, turns: 4, token_ids_below: 4000, max_tokens: 8 }
+        Sizes {
+            model,
+            shared: 3,
+            shared_sentences: 30,
+            open: 8,
+            turns: 4,
+            token_ids_below: 4000,
+            max_tokens: 8,
+        }
     }
 
     #[test]
@@ -319,11 +485,22 @@ mod tests {
 
     #[test]
     fn a_turn_begins_with_the_turn_before() {
-        let mut w = Workload::new(1, Sizes { open: 1, turns: 100, ..sizes() });
+        let mut w = Workload::new(
+            1,
+            Sizes {
+                open: 1,
+                turns: 100,
+                ..sizes()
+            },
+        );
         let first = w.request();
         w.answered(first.conversation, "an answer");
         let second = w.request();
-        let key = if first.path == "/v1/completions" { "prompt" } else { "messages" };
+        let key = if first.path == "/v1/completions" {
+            "prompt"
+        } else {
+            "messages"
+        };
         let (a, b) = (first.body[key].to_string(), second.body[key].to_string());
         assert!(b.starts_with(&a[..a.len() - 1]), "{a}\n{b}");
         assert!(b.len() > a.len());

@@ -32,7 +32,11 @@ impl Context for Buffer {}
 
 impl HttpContext for Buffer {
     fn on_http_request_headers(&mut self, _: usize, end_of_stream: bool) -> Action {
-        if end_of_stream { Action::Continue } else { Action::Pause }
+        if end_of_stream {
+            Action::Continue
+        } else {
+            Action::Pause
+        }
     }
 
     fn on_http_request_body(&mut self, size: usize, end_of_stream: bool) -> Action {
