@@ -1,11 +1,16 @@
 //! A whole installation on free ports: engines, control plane and Envoy, from the shipped files.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+mod observe;
+mod places;
+
+pub use places::{Cut, Options, Places};
+use places::{edit, replace};
+
 use anyhow::{Context, Result, bail};
-use serde_json::Value;
 
 use crate::access_log::AccessLog;
 use crate::client::Client;
@@ -19,87 +24,6 @@ const SHIPPED: [u16; 12] = [
 ];
 /// Envoy's workers.
 const WORKERS: &str = "2";
-
-/// Where programs and files are.
-#[derive(Debug, Clone)]
-pub struct Places {
-    /// The repository.
-    pub root: PathBuf,
-    /// The built programs (`target/release`).
-    pub bin: PathBuf,
-    /// The compiled filter.
-    pub wasm: PathBuf,
-    /// The filter that only buffers (benchmarks).
-    pub buffer_wasm: PathBuf,
-    /// Envoy.
-    pub envoy: PathBuf,
-}
-
-impl Places {
-    /// From the environment: `ENVOY`, and `CARGO_TARGET_DIR` if it is not `target`.
-    ///
-    /// # Errors
-    /// Something is not there; says which `make` target builds it.
-    pub fn find() -> Result<Self> {
-        let root = Path::new(env!("CARGO_MANIFEST_DIR"))
-            .parent()
-            .context("the repository's root")?
-            .to_owned();
-        let target = std::env::var_os("CARGO_TARGET_DIR")
-            .map_or_else(|| root.join("target"), |d| root.join(d));
-        let envoy = std::env::var_os("ENVOY")
-            .context("ENVOY is not set (make e2e sets it, by tools/envoy.sh)")?;
-        let wasm = target.join("wasm32-wasip1/wasm");
-        let places = Self {
-            bin: target.join("release"),
-            wasm: wasm.join("prefix_picker_filter.wasm"),
-            buffer_wasm: wasm.join("buffer_filter.wasm"),
-            envoy: envoy.into(),
-            root,
-        };
-        for file in [
-            &places.bin.join("prefix-picker"),
-            &places.bin.join("engine-sim"),
-            &places.wasm,
-            &places.envoy,
-        ] {
-            if !file.exists() {
-                bail!("{} is not there: run make build", file.display());
-            }
-        }
-        Ok(places)
-    }
-}
-
-/// A stretch to be taken out of Envoy's file.
-#[derive(Debug, Clone)]
-pub struct Cut {
-    /// Where it begins (taken out too).
-    pub from: String,
-    /// Where it ends (stays).
-    pub until: String,
-}
-
-/// How an installation differs from the shipped one.
-#[derive(Debug, Clone, Default)]
-pub struct Options {
-    /// Further arguments of each simulated engine.
-    pub engine_args: Vec<String>,
-    /// What to leave out of Envoy's file; each must be found.
-    pub envoy_cuts: Vec<Cut>,
-    /// Edits of Envoy's file, `(from, to)`; each must be found.
-    pub envoy_edits: Vec<(String, String)>,
-    /// Edits of the control plane's file, `(from, to)`; each must be found.
-    pub control_plane_edits: Vec<(String, String)>,
-    /// Top-level lines of the control plane's file, in place of what it says under the same name.
-    pub control_plane_lines: Vec<String>,
-    /// Another control-plane file than `envoy/prefix-picker.yaml`.
-    pub control_plane_file: Option<PathBuf>,
-    /// Engines run by somebody else: `(HTTP, events, replay)` ports. Empty: three simulated ones.
-    pub external_engines: Vec<(u16, u16, u16)>,
-    /// No control plane at all.
-    pub no_control_plane: bool,
-}
 
 /// Ports of one installation.
 #[derive(Debug, Clone)]
@@ -378,145 +302,6 @@ impl Stack {
             .map(|e| format!("127.0.0.1:{}", e.0))
             .unwrap_or_default()
     }
-
-    /// One of the filter's counters or gauges, by its name without the common start.
-    ///
-    /// # Errors
-    /// Envoy's admin page does not answer, or does not know it.
-    pub async fn filter_metric(&self, name: &str) -> Result<u64> {
-        let admin = Client::new(self.ports.admin)?;
-        let (_, text) = admin
-            .get(&format!("/stats?filter=prefix_picker_filter_{name}"))
-            .await?;
-        let line = text
-            .lines()
-            .find(|l| l.contains(&format!("prefix_picker_filter_{name}: ")));
-        let value = line
-            .and_then(|l| l.rsplit(' ').next())
-            .and_then(|v| v.parse().ok());
-        value.with_context(|| format!("no metric {name}"))
-    }
-
-    /// The state of one simulated engine (`/sim/state`).
-    ///
-    /// # Errors
-    /// It does not answer.
-    pub async fn engine_state(&self, i: usize) -> Result<Value> {
-        let (_, text) = self.engine_client(i)?.get("/sim/state").await?;
-        Ok(serde_json::from_str(&text)?)
-    }
-
-    /// Whether every event that the engines have published so far has reached the filter.
-    ///
-    /// # Errors
-    /// Some part does not answer.
-    pub async fn settled(&self) -> Result<bool> {
-        let before = self.control_plane_seqs().await?;
-        for (i, &applied) in before.iter().enumerate() {
-            let Ok(state) = self.engine_state(i).await else {
-                continue;
-            };
-            if state["last_seq"]
-                .as_u64()
-                .is_some_and(|last| last != applied)
-            {
-                return Ok(false);
-            }
-        }
-        // What is applied is published a little later; engines that tell no number, later still.
-        let simulated = self.options.external_engines.is_empty();
-        tokio::time::sleep(Duration::from_millis(if simulated { 8 } else { 60 })).await;
-        let text = self.control_plane_metrics().await?;
-        let table = metric(&text, "prefix_picker_table_seq").context("no table_seq")?;
-        Ok(before == self.control_plane_seqs().await?
-            && table == self.filter_metric("table_seq").await?)
-    }
-
-    /// For each engine, the number of the last batch that the control plane has applied.
-    async fn control_plane_seqs(&self) -> Result<Vec<u64>> {
-        let text = self.control_plane_metrics().await?;
-        let all = (0..self.ports.engines.len()).map(|i| {
-            let name = format!("replica=\"engine-{}\"", i + 1);
-            let line = text
-                .lines()
-                .find(|l| l.starts_with("prefix_picker_replica_last_seq{") && l.contains(&name));
-            line.and_then(|l| l.rsplit(' ').next())
-                .map_or(0, |v| v.parse().unwrap_or(0))
-        });
-        Ok(all.collect())
-    }
-
-    /// Waits for [`Stack::settled`].
-    ///
-    /// # Errors
-    /// Not within 15 s.
-    pub async fn settle(&self) -> Result<()> {
-        wait(
-            "the filter to have all events",
-            Duration::from_secs(15),
-            async || self.settled().await.unwrap_or(false),
-        )
-        .await
-    }
-
-    /// Blocks that the engines have told to have removed, all together.
-    ///
-    /// # Errors
-    /// The control plane does not answer.
-    pub async fn evictions(&self) -> Result<u64> {
-        let text = self.control_plane_metrics().await?;
-        let removed = text.lines().filter(|l| {
-            l.starts_with("prefix_picker_kv_events_total{") && l.contains("\"removed\"")
-        });
-        Ok(removed
-            .filter_map(|l| l.rsplit(' ').next()?.parse::<u64>().ok())
-            .sum())
-    }
-
-    /// The control plane's metrics.
-    ///
-    /// # Errors
-    /// It does not answer.
-    pub async fn control_plane_metrics(&self) -> Result<String> {
-        Ok(Client::new(self.ports.control_plane)?
-            .get("/metrics")
-            .await?
-            .1)
-    }
-}
-
-/// The value of a metric without labels.
-fn metric(text: &str, name: &str) -> Option<u64> {
-    let line = text.lines().find(|l| {
-        l.strip_prefix(name)
-            .is_some_and(|rest| rest.starts_with(' '))
-    })?;
-    line.rsplit(' ').next()?.parse().ok()
-}
-
-fn edit(text: &str, options: &Options) -> Result<String> {
-    let mut text = text.to_owned();
-    for Cut { from, until } in &options.envoy_cuts {
-        let start = text
-            .find(from)
-            .with_context(|| format!("Envoy's file has no {from:?} any more"))?;
-        let length = text.get(start..).and_then(|t| t.find(until));
-        let length = length
-            .with_context(|| format!("Envoy's file has no {until:?} after {from:?} any more"))?;
-        text.replace_range(start..start + length, "");
-    }
-    replace(&text, &options.envoy_edits)
-}
-
-fn replace(text: &str, edits: &[(String, String)]) -> Result<String> {
-    let mut text = text.to_owned();
-    for (from, to) in edits {
-        if !text.contains(from) {
-            bail!("the shipped file has no {from:?} any more");
-        }
-        text = text.replace(from, to);
-    }
-    Ok(text)
 }
 
 /// Waits until `done` says so.

@@ -4,42 +4,12 @@
 //! The caller sends a request and tells the answer ([`Workload::answered`]), so that the next turn
 //! of that conversation carries it.
 
+mod text;
+
+pub use text::Random;
+
 use serde_json::{Value, json};
-
-/// A small deterministic generator (SplitMix64).
-#[derive(Debug, Clone)]
-pub struct Random(u64);
-
-impl Random {
-    /// From a seed.
-    #[must_use]
-    pub fn new(seed: u64) -> Self {
-        Self(seed)
-    }
-
-    /// The next 64 bits.
-    pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    }
-
-    /// Below `n` (0 for 0).
-    pub fn below(&mut self, n: usize) -> usize {
-        self.bits().checked_rem(n as u64).unwrap_or(0) as usize
-    }
-
-    /// True in one of `n` cases.
-    pub fn one_in(&mut self, n: usize) -> bool {
-        self.below(n) == 0
-    }
-
-    fn of<'a, T: ?Sized>(&mut self, items: &[&'a T], or: &'a T) -> &'a T {
-        items.get(self.below(items.len())).copied().unwrap_or(or)
-    }
-}
+use text::{id, sentence, sentences, tools};
 
 /// What a conversation is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -134,107 +104,6 @@ pub struct Workload {
     open: Vec<Conversation>,
     asked: u64,
 }
-
-const WORDS: &[&str] = &[
-    "the",
-    "of",
-    "and",
-    "a",
-    "to",
-    "in",
-    "is",
-    "that",
-    "it",
-    "was",
-    "for",
-    "on",
-    "are",
-    "with",
-    "as",
-    "be",
-    "this",
-    "from",
-    "have",
-    "or",
-    "by",
-    "one",
-    "not",
-    "but",
-    "what",
-    "all",
-    "when",
-    "there",
-    "can",
-    "more",
-    "if",
-    "server",
-    "client",
-    "request",
-    "memory",
-    "cache",
-    "prefix",
-    "token",
-    "model",
-    "batch",
-    "latency",
-    "throughput",
-    "engine",
-    "router",
-    "schedule",
-    "page",
-    "block",
-    "hash",
-    "table",
-    "replica",
-    "gateway",
-    "answer",
-    "question",
-    "carefully",
-    "please",
-    "explain",
-    "because",
-    "however",
-    "therefore",
-    "configuration",
-    "deployment",
-    "kubernetes",
-    "network",
-    "a_variable",
-    "HttpResponse",
-    "don't",
-    "it's",
-    "e.g.",
-    "3.14",
-    "1024",
-    "2026-11-29",
-    "O(n)",
-    "x+y",
-    "README.md",
-];
-const SCRIPTS: &[&str] = &[
-    "你好，世界。",
-    "前缀缓存很有用",
-    "こんにちは",
-    "キャッシュ",
-    "안녕하세요",
-    "привет",
-    "мир",
-    "μνήμη",
-    "שלום",
-    "مرحبا",
-    "नमस्ते",
-    "สวัสดี",
-    "e\u{301}t\u{e9}",
-    "nai\u{308}ve",
-    "👩‍👩‍👧‍👦",
-    "🚀",
-    "🇩🇪",
-    "ﬁne",
-    "Straße",
-    "½",
-    "\u{a0}",
-    "…",
-];
 
 impl Workload {
     /// A workload that is the same for the same seed, sizes and answers.
@@ -403,56 +272,6 @@ fn set(body: &mut Value, key: &str, value: Value) {
     if let Some(map) = body.as_object_mut() {
         map.insert(key.to_owned(), value);
     }
-}
-
-/// Ids of ordinary tokens: the first few hundred are single bytes and specials in most vocabularies.
-fn id(random: &mut Random, below: u32) -> u32 {
-    let from = 300.min(below / 2);
-    from + random.below((below - from) as usize) as u32
-}
-
-fn sentence(random: &mut Random, kind: Kind) -> String {
-    let mut text = String::new();
-    for i in 0..6 + random.below(12) {
-        let other = kind == Kind::Unicode && random.one_in(3);
-        let word = if other {
-            random.of(SCRIPTS, "世")
-        } else {
-            random.of(WORDS, "the")
-        };
-        if i > 0 {
-            text.push(' ');
-        }
-        text.push_str(word);
-    }
-    text.push_str(random.of(&[". ", "? ", ".\n", ":\n  - ", "! "], ". "));
-    text
-}
-
-fn sentences(random: &mut Random, kind: Kind, count: usize) -> String {
-    (0..count)
-        .map(|_| sentence(random, kind))
-        .collect::<String>()
-        .trim_end()
-        .to_owned()
-}
-
-fn tools(random: &mut Random) -> Value {
-    let one = |name: &str, random: &mut Random| {
-        json!({"type": "function", "function": {
-            "name": name,
-            "description": sentences(random, Kind::Chat, 3),
-            "parameters": {"type": "object", "required": ["query"], "properties": {
-                "query": {"type": "string", "description": sentences(random, Kind::Unicode, 1)},
-                "limit": {"type": "integer", "minimum": 1, "default": 10},
-            }},
-        }})
-    };
-    json!([
-        one("search", random),
-        one("read_file", random),
-        one("send", random)
-    ])
 }
 
 #[cfg(test)]

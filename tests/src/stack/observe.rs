@@ -1,0 +1,125 @@
+//! What the parts of an installation say about themselves.
+
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::Value;
+
+use super::{Stack, wait};
+use crate::client::Client;
+
+impl Stack {
+    /// One of the filter's counters or gauges, by its name without the common start.
+    ///
+    /// # Errors
+    /// Envoy's admin page does not answer, or does not know it.
+    pub async fn filter_metric(&self, name: &str) -> Result<u64> {
+        let admin = Client::new(self.ports.admin)?;
+        let (_, text) = admin
+            .get(&format!("/stats?filter=prefix_picker_filter_{name}"))
+            .await?;
+        let line = text
+            .lines()
+            .find(|l| l.contains(&format!("prefix_picker_filter_{name}: ")));
+        let value = line
+            .and_then(|l| l.rsplit(' ').next())
+            .and_then(|v| v.parse().ok());
+        value.with_context(|| format!("no metric {name}"))
+    }
+
+    /// The state of one simulated engine (`/sim/state`).
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub async fn engine_state(&self, i: usize) -> Result<Value> {
+        let (_, text) = self.engine_client(i)?.get("/sim/state").await?;
+        Ok(serde_json::from_str(&text)?)
+    }
+
+    /// Whether every event that the engines have published so far has reached the filter.
+    ///
+    /// # Errors
+    /// Some part does not answer.
+    pub async fn settled(&self) -> Result<bool> {
+        let before = self.control_plane_seqs().await?;
+        for (i, &applied) in before.iter().enumerate() {
+            let Ok(state) = self.engine_state(i).await else {
+                continue;
+            };
+            if state["last_seq"]
+                .as_u64()
+                .is_some_and(|last| last != applied)
+            {
+                return Ok(false);
+            }
+        }
+        // What is applied is published a little later; engines that tell no number, later still.
+        let simulated = self.options.external_engines.is_empty();
+        tokio::time::sleep(Duration::from_millis(if simulated { 8 } else { 60 })).await;
+        let text = self.control_plane_metrics().await?;
+        let table = metric(&text, "prefix_picker_table_seq").context("no table_seq")?;
+        Ok(before == self.control_plane_seqs().await?
+            && table == self.filter_metric("table_seq").await?)
+    }
+
+    /// For each engine, the number of the last batch that the control plane has applied.
+    async fn control_plane_seqs(&self) -> Result<Vec<u64>> {
+        let text = self.control_plane_metrics().await?;
+        let all = (0..self.ports.engines.len()).map(|i| {
+            let name = format!("replica=\"engine-{}\"", i + 1);
+            let line = text
+                .lines()
+                .find(|l| l.starts_with("prefix_picker_replica_last_seq{") && l.contains(&name));
+            line.and_then(|l| l.rsplit(' ').next())
+                .map_or(0, |v| v.parse().unwrap_or(0))
+        });
+        Ok(all.collect())
+    }
+
+    /// Waits for [`Stack::settled`].
+    ///
+    /// # Errors
+    /// Not within 15 s.
+    pub async fn settle(&self) -> Result<()> {
+        wait(
+            "the filter to have all events",
+            Duration::from_secs(15),
+            async || self.settled().await.unwrap_or(false),
+        )
+        .await
+    }
+
+    /// Blocks that the engines have told to have removed, all together.
+    ///
+    /// # Errors
+    /// The control plane does not answer.
+    pub async fn evictions(&self) -> Result<u64> {
+        let text = self.control_plane_metrics().await?;
+        let removed = text.lines().filter(|l| {
+            l.starts_with("prefix_picker_kv_events_total{") && l.contains("\"removed\"")
+        });
+        Ok(removed
+            .filter_map(|l| l.rsplit(' ').next()?.parse::<u64>().ok())
+            .sum())
+    }
+
+    /// The control plane's metrics.
+    ///
+    /// # Errors
+    /// It does not answer.
+    pub async fn control_plane_metrics(&self) -> Result<String> {
+        Ok(Client::new(self.ports.control_plane)?
+            .get("/metrics")
+            .await?
+            .1)
+    }
+}
+
+/// The value of a metric without labels.
+fn metric(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find(|l| {
+        l.strip_prefix(name)
+            .is_some_and(|rest| rest.starts_with(' '))
+    })?;
+    line.rsplit(' ').next()?.parse().ok()
+}
