@@ -152,7 +152,11 @@ async fn one_size(places: &Places, size: usize, name: &str, requests: usize) -> 
         *rate = load::rate(port, &request, CONNECTIONS, LOADED_FOR).await?;
     }
     report(&envoys.map(|e| e.0), &latencies, rates);
-    phases(&with, name).await
+    phases(&with, name).await?;
+    for dir in [&with.dir, &buffer.dir, &plain.dir] {
+        std::fs::remove_dir_all(dir)?;
+    }
+    Ok(())
 }
 
 fn report(names: &[&str; 3], latencies: &[Vec<f64>; 3], rates: [f64; 3]) {
