@@ -111,4 +111,32 @@ mod tests {
         names.dedup();
         assert_eq!(names.len(), count);
     }
+
+    /// The README's table names every reason, and no other.
+    #[test]
+    fn the_readme_lists_them_all() {
+        let readme = include_str!("../../README.md");
+        let table = readme
+            .split("## Reasons")
+            .nth(1)
+            .and_then(|s| s.split("\n## ").next());
+        let rows = table
+            .unwrap()
+            .lines()
+            .filter(|line| line.starts_with("| `"));
+        let mut listed: Vec<&str> = rows
+            .flat_map(|row| {
+                row.split('|')
+                    .nth(1)
+                    .unwrap_or_default()
+                    .split('`')
+                    .skip(1)
+                    .step_by(2)
+            })
+            .collect();
+        let mut names: Vec<_> = Reason::all().map(Reason::as_str).collect();
+        listed.sort_unstable();
+        names.sort_unstable();
+        assert_eq!(listed, names);
+    }
 }
