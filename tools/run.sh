@@ -32,7 +32,7 @@ stop() {
 launch() { # NAME COMMAND...
   local name=$1
   shift
-  setsid "$@" >"$run/$name.log" 2>&1 </dev/null &
+  setsid "$@" >>"$run/$name.log" 2>&1 </dev/null &
   echo $! >"$run/$name.pid"
   cut -d' ' -f22 "/proc/$!/stat" >"$run/$name.started" 2>/dev/null || true
 }

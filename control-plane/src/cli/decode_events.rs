@@ -34,9 +34,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         out: BufWriter::new(io::stdout().lock()),
         err: io::stderr(),
         bad: 0,
+        payloads: 0,
     };
     let printed = if args.payload_hex {
-        printer.payloads(&text)
+        printer.payloads(&text).and_then(|()| printer.none_found())
     } else {
         printer.frames(&text)
     };
@@ -140,6 +141,8 @@ struct Printer<O, E> {
     out: O,
     err: E,
     bad: u64,
+    /// Payloads found with `--payload-hex`.
+    payloads: u64,
 }
 
 impl<O: Write, E: Write> Printer<O, E> {
@@ -208,10 +211,23 @@ impl<O: Write, E: Write> Printer<O, E> {
         let Some(payload) = payload.payload_hex else {
             return Ok(());
         };
+        self.payloads += 1;
         match hex::decode(payload) {
             Err(error) => self.problem(place, &error),
             Ok(payload) => self.payload(place, None, &payload),
         }
+    }
+
+    /// Nothing printed must not look like nothing wrong.
+    fn none_found(&mut self) -> io::Result<()> {
+        if self.payloads > 0 || self.bad > 0 {
+            return Ok(());
+        }
+        self.bad += 1;
+        writeln!(
+            self.err,
+            "no payload_hex in the file: for a capture with frames_b64 leave out --payload-hex"
+        )
     }
 
     fn payload(&mut self, place: &str, seq: Option<u64>, payload: &[u8]) -> io::Result<()> {

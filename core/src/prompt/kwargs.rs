@@ -23,6 +23,10 @@ const SPECIAL: [&str; 12] = [
     "self",
 ];
 
+/// Most `chat_template_kwargs` of one request. Templates declare a handful; a look-up goes through
+/// all of them.
+pub(super) const KWARGS_MAX: usize = 256;
+
 /// Template variables of a request.
 pub(super) struct Kwargs {
     /// In no particular order, each name once.
@@ -36,7 +40,7 @@ pub(super) struct Kwargs {
 ///
 /// # Errors
 /// [`Skip::InvalidRequest`] for what the engine refuses, [`Skip::RequestTemplate`],
-/// [`Skip::Unsupported`].
+/// [`Skip::Unsupported`], [`Skip::TemplateLimit`] for more than [`KWARGS_MAX`].
 pub(super) fn merge(
     body: &Value,
     special_tokens: &[(Value, Value)],
@@ -50,6 +54,9 @@ pub(super) fn merge(
     if let Some(kwargs) = field(body, "chat_template_kwargs") {
         if kwargs.kind() != ValueKind::Map {
             return Err(Skip::InvalidRequest);
+        }
+        if kwargs.len().is_some_and(|n| n > KWARGS_MAX) {
+            return Err(Skip::TemplateLimit);
         }
         for (name, value) in pairs(&kwargs) {
             let key = name.as_str().unwrap_or_default();

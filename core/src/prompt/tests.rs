@@ -419,3 +419,18 @@ fn a_broken_template_is_named() {
     let ProfileError::Template { name, .. } = CompiledProfile::compile(&broken).unwrap_err();
     assert_eq!(name, "tool_use");
 }
+
+/// Each look-up of a variable goes through all of them: 60,000 once took ten seconds.
+#[test]
+fn template_arguments_are_few() {
+    let body = |n: usize| {
+        let kwargs: Vec<String> = (0..n).map(|i| format!("\"k{i}\":{i}")).collect();
+        let kwargs = kwargs.join(",");
+        format!(
+            r#"{{"messages":[{{"role":"user","content":"x"}}],"chat_template_kwargs":{{{kwargs}}}}}"#
+        )
+    };
+    assert!(chat(&body(256)).is_ok());
+    assert_eq!(chat(&body(257)), Err(Skip::TemplateLimit));
+    assert_eq!(chat(&body(60_000)), Err(Skip::TemplateLimit));
+}

@@ -1,18 +1,21 @@
-//! Keeps odd bodies from filling the VM's memory.
+//! Keeps odd bodies from filling the VM's memory and from holding up its worker.
 //!
-//! Parsed JSON takes memory by the value, not by the byte: 32 MiB of `{},{},...` become more than
-//! the 1 GiB a VM may have, and running out of memory is a trap that fails the request. Text does
-//! not do that, however long.
+//! Parsed JSON takes memory and time by the value, not by the byte: 32 MiB of `{},{},...` become more
+//! than the 1 GiB a VM may have, and running out of memory is a trap that fails the request. All
+//! other requests of the worker wait meanwhile.
 
 /// Bodies up to here cannot hold more than [`VALUES_MAX`] values, in bytes.
-const SMALL_BYTES: usize = 4 << 20;
-/// Values parsed at most: about 100 bytes of memory each, when they are empty objects.
-const VALUES_MAX: usize = 2 << 20;
+const SMALL_BYTES: usize = 2 * VALUES_MAX;
+/// Values parsed at most: up to 0.7 us and 100 bytes of memory each. Room for a prompt of as many
+/// token ids.
+const VALUES_MAX: usize = 1 << 18;
+/// Bytes looked at most: 2 M tokens, more than any engine takes, in about 70 ms.
+const BODY_BYTES_MAX: usize = 8 << 20;
 
-/// Would parsing this JSON take too much memory?
+/// Would parsing this JSON take too much memory or time?
 #[must_use]
 pub fn is_too_complex(body: &[u8]) -> bool {
-    body.len() > SMALL_BYTES && has_more_values(body, VALUES_MAX)
+    body.len() > BODY_BYTES_MAX || (body.len() > SMALL_BYTES && has_more_values(body, VALUES_MAX))
 }
 
 /// Counts what starts or separates values, outside strings. Where the JSON is broken, so may be the
@@ -67,12 +70,14 @@ mod tests {
     }
 
     #[test]
-    fn long_text_is_fine_and_millions_of_objects_are_not() {
-        let text = format!(r#"{{"prompt":"{}"}}"#, "a, b [c] {d} ".repeat(1 << 20));
+    fn long_text_is_fine_and_very_many_objects_are_not() {
+        let text = format!(r#"{{"prompt":"{}"}}"#, "a, b [c] {d} ".repeat(1 << 19));
         assert!(text.len() > SMALL_BYTES);
         assert!(!is_too_complex(text.as_bytes()));
-        let objects = format!("[{}{{}}]", "{},".repeat(2 << 20));
+        let objects = format!("[{}{{}}]", "{},".repeat(1 << 18));
         assert!(is_too_complex(objects.as_bytes()));
-        assert!(!is_too_complex("{},".repeat(1 << 20).as_bytes()));
+        assert!(!is_too_complex("{},".repeat(1 << 17).as_bytes()));
+        assert!(is_too_complex(&vec![b'a'; BODY_BYTES_MAX + 1]));
+        assert!(!is_too_complex(&vec![b'a'; BODY_BYTES_MAX]));
     }
 }

@@ -23,6 +23,10 @@ use crate::vm::Vm;
 
 /// Blocks hashed at most: about 2 M tokens.
 const BLOCKS_MAX: usize = 1 << 15;
+/// What the control plane says of the engines' load is believed while it was heard within this time,
+/// in milliseconds: it answers every poll within [`poller::WAIT_MS`]. Otherwise a replica that was
+/// busy when the control plane went away would get nothing until it is back.
+const LOADS_FRESH_MS: u64 = poller::WAIT_MS as u64 + 1_000;
 /// Prompt bytes per token, in thousandths, until the pool has learned better.
 const BYTES_PER_TOKEN_MILLI: u32 = 4_000;
 
@@ -284,6 +288,8 @@ fn choose(
     matched: &HashMap<u16, u32>,
 ) -> Plan {
     vm.loads.refresh(host, view);
+    vm.freshness.observe(host);
+    let fresh = vm.freshness.age_ms(host) <= LOADS_FRESH_MS;
     let replicas = view.replicas(pool).filter(|r| r.state.is_pickable());
     let candidates: Vec<Candidate> = replicas
         .map(|r| {
@@ -295,7 +301,11 @@ fn choose(
                 replica: r.index,
                 matched_tokens: matched.unwrap_or(0),
                 backlog_tokens: ours.tokens,
-                requests: ours.requests.max(r.running.saturating_add(r.waiting)),
+                requests: if fresh {
+                    ours.requests.max(r.running.saturating_add(r.waiting))
+                } else {
+                    ours.requests
+                },
             }
         })
         .collect();

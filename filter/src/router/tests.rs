@@ -358,3 +358,23 @@ fn a_body_of_any_bytes_continues() {
     let counted: u64 = Reason::all().map(|r| b.host.requests(r.as_str())).sum();
     assert_eq!(counted, bodies.len() as u64);
 }
+
+/// What an engine was doing when the control plane went away says nothing about it now.
+#[test]
+fn old_news_of_an_engines_load_does_not_keep_requests_away() {
+    let mut b = bench();
+    let mut fleet = Fleet::new(1, 4, 2);
+    fleet.head.replicas[0].running = 40;
+    b.publish(&fleet);
+    let firsts = |b: &mut Bench| {
+        let mut firsts = Vec::new();
+        for n in 0..20 {
+            b.chat(&text(n)).on_end(&mut b.vm, &b.host);
+            firsts.push(b.dest().unwrap().starts_with("10.0.0.1:"));
+        }
+        firsts
+    };
+    assert!(firsts(&mut b).iter().all(|busy| !busy));
+    b.host.advance_ms(4_000);
+    assert!(firsts(&mut b).contains(&true));
+}

@@ -13,7 +13,7 @@ use crate::profiles;
 use crate::vm::{Random, Vm};
 
 /// How long the control plane may wait for news, in milliseconds.
-pub const WAIT_MS: u32 = 20_000;
+pub const WAIT_MS: u32 = 2_000;
 /// When Envoy gives up on a poll, in milliseconds.
 const TIMEOUT_MS: u32 = WAIT_MS + 5_000;
 /// A poll whose callback never came is given up after this long, in microseconds.
