@@ -37,7 +37,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         payloads: 0,
     };
     let printed = if args.payload_hex {
-        printer.payloads(&text).and_then(|()| printer.none_found())
+        printer.payloads(&text)
     } else {
         printer.frames(&text)
     };
@@ -180,6 +180,11 @@ impl<O: Write, E: Write> Printer<O, E> {
 
     /// Golden payloads: a JSON array, or JSON lines.
     fn payloads(&mut self, text: &str) -> io::Result<()> {
+        self.each_payload(text)?;
+        self.none_found()
+    }
+
+    fn each_payload(&mut self, text: &str) -> io::Result<()> {
         if text.trim_start().starts_with('[') {
             return match serde_json::from_str::<Vec<HexPayload>>(text) {
                 Err(error) => self.problem("the array", &error),

@@ -7,6 +7,7 @@ fn print(text: &str, payload_hex: bool) -> (String, String, u64) {
         out: Vec::new(),
         err: Vec::new(),
         bad: 0,
+        payloads: 0,
     };
     if payload_hex {
         printer.payloads(text)
@@ -111,4 +112,13 @@ fn broken_lines_are_told_and_the_rest_is_read() {
         .filter_map(|line| line.split(':').next())
         .collect();
     assert_eq!(places, ["line 3", "line 4", "line 5", "line 7"]);
+}
+
+#[test]
+fn a_file_without_payloads_is_not_taken_for_a_good_one() {
+    for text in ["", "[]", "[{}]", r#"{"frames_b64": []}"#] {
+        let (out, err, bad) = print(text, true);
+        assert_eq!((out.as_str(), bad), ("", 1), "{text}");
+        assert!(err.contains("no payload_hex"), "{err}");
+    }
 }
