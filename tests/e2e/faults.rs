@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use prefix_picker_tests::access_log::Entry;
 use prefix_picker_tests::client::Client;
 use prefix_picker_tests::stack::{Options, Places, Stack, wait};
@@ -129,13 +129,16 @@ async fn plant(stack: &mut Stack, body: &Value, id: &str) -> Result<String> {
         .post("/v1/chat/completions", body, id, &[])
         .await?;
     ensure!(reply.status == 200, "{id}: {} {}", reply.status, reply.body);
-    stack.settle().await?;
-    let entry = predict(stack, body, &format!("{id}-planted")).await?;
-    ensure!(
-        entry.predicted_tokens >= Some(256),
-        "{id}: not known after it was sent: {entry:?}"
-    );
-    stack.log.wait(id).await?.upstream.context("no upstream")
+    // An engine may answer before it has published what it stored.
+    for attempt in 0..100 {
+        stack.settle().await?;
+        let entry = predict(stack, body, &format!("{id}-planted-{attempt}")).await?;
+        if entry.predicted_tokens >= Some(256) {
+            return stack.log.wait(id).await?.upstream.context("no upstream");
+        }
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    bail!("{id}: not known two seconds after it was sent")
 }
 
 /// `kill -9` of the control plane under load.
@@ -151,10 +154,9 @@ pub(crate) async fn control_plane_killed(places: &Places, short: bool) -> Result
     }
     tokio::time::sleep(Duration::from_secs(pause)).await;
     let entry = predict(&mut stack, &body, "while-down").await?;
-    ensure!(
-        entry.predicted_tokens >= Some(256),
-        "no match from the last table: {entry:?}"
-    );
+    // Under load another may get it: that one holds more is known from the table all the same.
+    let matched = matches!(entry.reason.as_deref(), Some("prefix" | "load_over_prefix"));
+    ensure!(matched, "no match from the last table: {entry:?}");
     stack.start_control_plane()?;
     tokio::time::sleep(Duration::from_secs(pause)).await;
     load.finish().await?;
