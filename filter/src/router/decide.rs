@@ -101,9 +101,15 @@ fn routed_cluster(host: &impl Host) -> Option<String> {
     String::from_utf8(name).ok().filter(|n| !n.is_empty())
 }
 
+/// What the control plane last told, and a note of when that was.
+fn current_view(vm: &mut Vm, host: &impl Host) -> Option<Rc<View>> {
+    vm.freshness.observe(host);
+    vm.heads.read(host)
+}
+
 /// Without a prompt: the least busy replica, if the cluster has one pool only.
 pub fn by_load(vm: &mut Vm, host: &impl Host, reason: Reason, body_bytes: u64) -> Plan {
-    let Some(view) = vm.heads.read(host) else {
+    let Some(view) = current_view(vm, host) else {
         return Plan::nothing(reason);
     };
     let cluster = routed_cluster(host);
@@ -142,7 +148,7 @@ pub fn by_prompt(
     body: &[u8],
     timer: &mut Timer,
 ) -> Plan {
-    let Some(view) = vm.heads.read(host) else {
+    let Some(view) = current_view(vm, host) else {
         return Plan::nothing(Reason::NoHead);
     };
     let bytes = body.len() as u64;
@@ -179,7 +185,6 @@ fn look_up(
 ) -> Result<Plan, Reason> {
     let head = view.pool(pool).ok_or(Reason::UnknownModel)?;
     let table = view.table.ok_or(Reason::NoTable)?;
-    vm.freshness.observe(host);
     if vm.freshness.age_ms(host) >= config.stale_after_ms {
         return Err(Reason::StaleTable);
     }
@@ -288,7 +293,6 @@ fn choose(
     matched: &HashMap<u16, u32>,
 ) -> Plan {
     vm.loads.refresh(host, view);
-    vm.freshness.observe(host);
     let fresh = vm.freshness.age_ms(host) <= LOADS_FRESH_MS;
     let replicas = view.replicas(pool).filter(|r| r.state.is_pickable());
     let candidates: Vec<Candidate> = replicas
