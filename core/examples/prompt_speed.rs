@@ -90,7 +90,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             let compiled = CompiledProfile::compile(&profile)?;
             let compile = start.elapsed();
             let prompt = match compiled.render(&request, 0) {
-                Ok(Prompt::Text(prompt)) => prompt,
+                Ok(Prompt::Text(prompt)) => prompt.text,
                 other => {
                     println!("  {path}: {other:?}");
                     continue;

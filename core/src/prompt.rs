@@ -18,12 +18,15 @@
 //! | `messages`, `tools`, `kwargs` | what vLLM does to a request before its template runs |
 //! | `template`, `source`, `markup`, `detect`, `filters`, `tojson`, `methods`, `python`, `clock` | minijinja made equal to Hugging Face's Jinja2 |
 //! | `canonical` | what the tokenizer's normaliser does to the rendered text |
+//! | `rules` | what differs between versions of the engine |
+//! | `families` | models whose chats the engine renders by code instead of a template |
 //! | `compiled` | all of it together |
 
 mod canonical;
 mod clock;
 mod compiled;
 mod detect;
+mod families;
 mod filters;
 mod kwargs;
 mod markup;
@@ -32,6 +35,7 @@ mod methods;
 mod profile;
 mod python;
 mod request;
+mod rules;
 mod source;
 mod template;
 mod tojson;
@@ -40,8 +44,10 @@ mod tools;
 pub use compiled::{CompiledProfile, ProfileError};
 pub use profile::{
     AddedToken, Canonical, CanonicalStep, Capability, ContentFormat, PROFILE_VERSION, Profile,
+    Renderer,
 };
 pub use request::{ParsedRequest, parse_request};
+pub use rules::Rules;
 
 /// The OpenAI-style interface that a request uses.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -50,6 +56,16 @@ pub enum Api {
     ChatCompletions,
     /// `/v1/completions`
     Completions,
+    /// `/v1/responses`
+    Responses,
+    /// `/v1/messages`, Anthropic's
+    Messages,
+    /// `/v1/embeddings`
+    Embeddings,
+    /// `/pooling`, `/classify`
+    Pooling,
+    /// `/tokenize`
+    Tokenize,
 }
 
 impl Api {
@@ -72,6 +88,11 @@ impl Api {
         match self {
             Self::ChatCompletions => "chat_completions",
             Self::Completions => "completions",
+            Self::Responses => "responses",
+            Self::Messages => "messages",
+            Self::Embeddings => "embeddings",
+            Self::Pooling => "pooling",
+            Self::Tokenize => "tokenize",
         }
     }
 }
@@ -80,9 +101,43 @@ impl Api {
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Prompt {
     /// Canonical text: its bytes are the concatenated bytes of the engine's prompt tokens.
-    Text(String),
+    Text(PromptText),
     /// Token ids that the client sent; the engine uses them verbatim.
     TokenIds(Vec<u32>),
+}
+
+/// A prompt's canonical text, and the media items in it.
+#[derive(Clone, PartialEq, Eq, Debug, Default)]
+pub struct PromptText {
+    /// The text. A media item stands in it as one placeholder, as the template writes it.
+    pub text: String,
+    /// Items whose identifier is known, in order, all before `exact_bytes`.
+    pub media: Vec<MediaItem>,
+    /// The text is the engine's up to here, in bytes; less than its length where a media item of
+    /// unknown identifier, or one that cannot be found in the text, begins.
+    pub exact_bytes: usize,
+}
+
+/// A media item that the client named.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct MediaItem {
+    /// Where its placeholder begins in the text, in bytes.
+    pub at: usize,
+    /// Length of the placeholder, in bytes.
+    pub len: usize,
+    /// What the engine calls it in its KV events: the client's `uuid`.
+    pub identifier: String,
+}
+
+impl From<String> for PromptText {
+    /// Text without media, exact to its end.
+    fn from(text: String) -> Self {
+        Self {
+            exact_bytes: text.len(),
+            media: Vec::new(),
+            text,
+        }
+    }
 }
 
 /// Why a request has no exact prompt. Each is a normal outcome: the request goes on, picked by

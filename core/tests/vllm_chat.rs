@@ -46,7 +46,7 @@ fn odd_bodies_render_as_in_vllm() {
         let ours = parse_request(Api::ChatCompletions, body.as_bytes())
             .and_then(|request| compiled.render(&request, 0));
         let ours = match ours {
-            Ok(Prompt::Text(text)) => text,
+            Ok(Prompt::Text(prompt)) => prompt.text,
             Ok(other) => format!("{other:?}"),
             Err(skip) => format!("skip:{skip}"),
         };

@@ -121,7 +121,7 @@ fn prompts_have_the_bytes_of_the_engines_tokens() {
         match compiled.render(&parsed, 0) {
             Ok(Prompt::Text(text)) => {
                 let bytes: Vec<u8> = ids.iter().flat_map(|id| vocabulary[id].clone()).collect();
-                assert_eq!(text, String::from_utf8_lossy(&bytes), "{label}");
+                assert_eq!(text.text, String::from_utf8_lossy(&bytes), "{label}");
                 texts += 1;
             }
             Ok(Prompt::TokenIds(ours)) => {

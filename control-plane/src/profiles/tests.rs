@@ -529,7 +529,7 @@ fn prompts_equal_the_bytes_of_a_real_engines_tokens() {
         let parsed = parse_request(api, request["body"].to_string().as_bytes()).unwrap();
         if let Ok(Prompt::Text(text)) = compiled.render(&parsed, 0) {
             assert_eq!(
-                text,
+                text.text,
                 String::from_utf8_lossy(&bytes),
                 "{}",
                 request["label"]

@@ -9,11 +9,29 @@ use super::clock::Clock;
 use super::request::field;
 use super::template::Template;
 use super::{
-    Api, Capability, ContentFormat, ParsedRequest, Profile, Prompt, Skip, kwargs, messages, tools,
+    Api, Capability, ContentFormat, ParsedRequest, Profile, Prompt, Skip, families, kwargs,
+    messages, tools,
 };
 
 /// What transformers puts at the end of a message that is to be continued, to find it again.
 const CONTINUE_MARK: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
+
+/// A chat, whatever interface it came by.
+#[derive(Debug)]
+pub(super) struct Chat<'r> {
+    /// The interface.
+    #[allow(dead_code)]
+    pub(super) api: Api,
+    /// The request as the client sent it.
+    #[allow(dead_code)]
+    pub(super) original: &'r Value,
+    /// The same in the shape of chat completions: what the engine makes of it before rendering.
+    pub(super) body: Value,
+    /// The tokenizer adds its special tokens (BOS), unless the request says otherwise.
+    pub(super) special_tokens: bool,
+    /// Size of the request's body.
+    pub(super) bytes: usize,
+}
 
 /// A [`Profile`] whose templates are compiled.
 #[derive(Debug)]
@@ -88,14 +106,37 @@ impl CompiledProfile {
             return Err(Skip::Truncated);
         }
         match request.api {
-            Api::ChatCompletions => self.render_chat(request, now_unix_s).map(Prompt::Text),
+            Api::ChatCompletions => {
+                let chat = Chat {
+                    api: request.api,
+                    original: &request.body,
+                    body: request.body.clone(),
+                    special_tokens: false,
+                    bytes: request.bytes,
+                };
+                let text = self.render_chat(&chat, now_unix_s)?;
+                Ok(Prompt::Text(text.into()))
+            }
             Api::Completions => self.render_completion(&request.body),
+            Api::Responses | Api::Messages | Api::Embeddings | Api::Pooling | Api::Tokenize => {
+                Err(Skip::Unsupported)
+            }
         }
     }
 
-    fn render_chat(&self, request: &ParsedRequest, now_unix_s: i64) -> Result<String, Skip> {
+    fn render_chat(&self, chat: &Chat, now_unix_s: i64) -> Result<String, Skip> {
         exact(&self.profile.chat)?;
-        let body = &request.body;
+        let text = match families::render(&self.profile, chat, now_unix_s)? {
+            Some(text) => text,
+            None => self.render_template(chat, now_unix_s)?,
+        };
+        let special_tokens =
+            field(&chat.body, "add_special_tokens").map_or(chat.special_tokens, |v| v.is_true());
+        Ok(self.canonical.apply(text, special_tokens))
+    }
+
+    fn render_template(&self, chat: &Chat, now_unix_s: i64) -> Result<String, Skip> {
+        let body = &chat.body;
         if field(body, "chat_template").is_some() {
             return Err(Skip::RequestTemplate);
         }
@@ -129,12 +170,11 @@ impl CompiledProfile {
             .variables
             .push(("messages".into(), Value::from(messages)));
         let clock = Clock::at(now_unix_s, self.profile.utc_offset_minutes);
-        let mut text = template.render(given.variables, clock, request.bytes)?;
+        let mut text = template.render(given.variables, clock, chat.bytes)?;
         if let Some(final_text) = continued {
             cut_at_mark(&mut text, &final_text)?;
         }
-        let special_tokens = field(body, "add_special_tokens").is_some_and(|v| v.is_true());
-        Ok(self.canonical.apply(text, special_tokens))
+        Ok(text)
     }
 
     fn render_completion(&self, body: &Value) -> Result<Prompt, Skip> {
@@ -163,9 +203,8 @@ impl CompiledProfile {
         if let Some(text) = prompt.as_str() {
             exact(&self.profile.completions)?;
             let special_tokens = field(body, "add_special_tokens").is_none_or(|v| v.is_true());
-            return Ok(Prompt::Text(
-                self.canonical.apply(text.to_owned(), special_tokens),
-            ));
+            let text = self.canonical.apply(text.to_owned(), special_tokens);
+            return Ok(Prompt::Text(text.into()));
         }
         if prompt.kind() != ValueKind::Seq || prompt.len() == Some(0) {
             return Err(Skip::InvalidRequest);

@@ -9,9 +9,11 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 
+use super::Rules;
+
 /// Version of [`Profile`]'s meaning. Goes into its hash: raise it when the same profile would give
 /// other text.
-pub const PROFILE_VERSION: u32 = 1;
+pub const PROFILE_VERSION: u32 = 2;
 
 /// What the control plane pushes: templates, special tokens and the tokenizer's normalisation.
 ///
@@ -31,8 +33,21 @@ pub struct Profile {
     pub special_tokens: BTreeMap<String, String>,
     /// What the tokenizer does to text before it looks for tokens.
     pub canonical: Canonical,
+    /// Who turns a chat into text.
+    pub renderer: Renderer,
+    /// What depends on the engine's version.
+    pub rules: Rules,
     /// How message content is handed to the template.
     pub content_format: ContentFormat,
+    /// The engine's `--interleave-mm-strings`.
+    pub interleave_mm_strings: bool,
+    /// The engine's `--trust-request-chat-template`.
+    pub trust_request_chat_template: bool,
+    /// The engine's `--reasoning-effort-map` (vLLM 0.33).
+    pub reasoning_effort_map: BTreeMap<String, serde_json::Value>,
+    /// The text that stands for one media item, by modality (`image`, `audio`, `video`), where the
+    /// engine repeats it as often as the item has tokens.
+    pub media_placeholders: BTreeMap<String, String>,
     /// The engine's `--default-chat-template-kwargs`.
     pub default_chat_template_kwargs: BTreeMap<String, serde_json::Value>,
     /// The engine's `--exclude-tools-when-tool-choice-none`.
@@ -56,7 +71,13 @@ impl Default for Profile {
             named_templates: BTreeMap::new(),
             special_tokens: BTreeMap::new(),
             canonical: Canonical::default(),
+            renderer: Renderer::default(),
+            rules: Rules::default(),
             content_format: ContentFormat::default(),
+            interleave_mm_strings: false,
+            trust_request_chat_template: false,
+            reasoning_effort_map: BTreeMap::new(),
+            media_placeholders: BTreeMap::new(),
             default_chat_template_kwargs: BTreeMap::new(),
             exclude_tools_when_tool_choice_none: false,
             utc_offset_minutes: 0,
@@ -96,6 +117,15 @@ pub enum Capability {
         /// What stands in the way, for people.
         why: String,
     },
+}
+
+/// Who turns a chat into text in the engine.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Renderer {
+    /// The chat template, by Jinja.
+    #[default]
+    Template,
 }
 
 /// How the engine hands message content to the template (`--chat-template-content-format`).

@@ -154,6 +154,6 @@ proptest! {
         let body = serde_json::json!({ "prompt": text }).to_string();
         let request = parse_request(Api::Completions, body.as_bytes()).unwrap();
         let whole: String = text.nfc().collect();
-        prop_assert_eq!(compiled.render(&request, 0), Ok(Prompt::Text(whole)));
+        prop_assert_eq!(compiled.render(&request, 0), Ok(Prompt::Text(whole.into())));
     }
 }

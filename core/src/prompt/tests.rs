@@ -32,7 +32,7 @@ fn completion(body: &str) -> Result<Prompt, Skip> {
 }
 
 fn text(text: &str) -> Result<Prompt, Skip> {
-    Ok(Prompt::Text(text.to_owned()))
+    Ok(Prompt::Text(text.to_owned().into()))
 }
 
 /// What a tokenizer with these steps and tokens makes of a completion's prompt.
@@ -43,7 +43,7 @@ fn canonical(canonical: &Canonical, prompt: &str) -> String {
     };
     let body = serde_json::json!({ "prompt": prompt }).to_string();
     match render(&profile, Api::Completions, &body) {
-        Ok(Prompt::Text(text)) => text,
+        Ok(Prompt::Text(prompt)) => prompt.text,
         other => panic!("{other:?}"),
     }
 }

@@ -226,11 +226,12 @@ fn hash(prompt: &Prompt, pool: &PoolHead, salt: Option<&str>) -> Blocks {
     };
     match prompt {
         Prompt::Text(text) => {
-            let (hashes, ends) = hash_text(start(Family::Text), text.as_bytes());
+            let exact = text.text.as_bytes().get(..text.exact_bytes);
+            let (hashes, ends) = hash_text(start(Family::Text), exact.unwrap_or_default());
             Blocks {
                 hashes,
                 ends,
-                len: text.len(),
+                len: text.text.len(),
                 per_token_milli: bytes_per_token_milli(pool),
             }
         }
