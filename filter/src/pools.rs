@@ -9,7 +9,7 @@ use std::rc::Rc;
 use hashbrown::HashMap;
 use prefix_picker_core::ids::{Epoch, ReplicaIndex};
 use prefix_picker_core::sync::cursor::{Reader, Writer};
-use prefix_picker_core::sync::{Head, PoolHead, ReplicaHead, SyncError};
+use prefix_picker_core::sync::{Head, LoraHead, PoolHead, ReplicaHead, SyncError};
 use prefix_picker_core::table::TableShape;
 
 use crate::host::Host;
@@ -79,6 +79,17 @@ pub struct View {
     by_endpoint: HashMap<String, ReplicaIndex>,
 }
 
+/// What a request wants of a pool.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wanted<'a> {
+    /// The base model: every replica serves it.
+    Base,
+    /// An adapter: only replicas that have it loaded.
+    Adapter(&'a LoraHead),
+    /// Its model was not read: only replicas that have every adapter of the pool.
+    Unknown,
+}
+
 /// The envelope's bytes.
 #[must_use]
 pub fn encode(table: Option<&Table>, head: &[u8]) -> Vec<u8> {
@@ -145,13 +156,28 @@ impl View {
         })
     }
 
-    /// The pool of a model on the routed cluster, by position in the head.
+    /// The pool of a model on the routed cluster, by position in the head, and what of it serves
+    /// the model. A base model's name goes before an adapter's, as in the engines.
     #[must_use]
-    pub fn pool_of(&self, cluster: Option<&str>, model: &str) -> Option<usize> {
-        self.on_cluster(cluster).find(|&at| {
+    pub fn pool_of(&self, cluster: Option<&str>, model: &str) -> Option<(usize, Wanted<'_>)> {
+        let base = self.on_cluster(cluster).find(|&at| {
             self.pool(at)
                 .is_some_and(|p| p.models.iter().any(|m| m == model))
+        });
+        if let Some(at) = base {
+            return Some((at, Wanted::Base));
+        }
+        self.on_cluster(cluster).find_map(|at| {
+            let lora = self.pool(at)?.lora(model)?;
+            Some((at, Wanted::Adapter(lora)))
         })
+    }
+
+    /// Does a pool that the routed cluster can reach have adapters?
+    #[must_use]
+    pub fn has_adapters(&self, cluster: Option<&str>) -> bool {
+        self.on_cluster(cluster)
+            .any(|at| self.pool(at).is_some_and(|p| !p.loras.is_empty()))
     }
 
     /// The only pool that the routed cluster can reach, if it is only one.
@@ -173,6 +199,19 @@ impl View {
             .replicas
             .iter()
             .filter(move |r| usize::from(r.pool) == pool)
+    }
+
+    /// Can this replica serve what is wanted of its pool? An engine answers 404 for an adapter that
+    /// it has not loaded.
+    #[must_use]
+    pub fn can_serve(&self, replica: &ReplicaHead, wanted: Wanted<'_>) -> bool {
+        match wanted {
+            Wanted::Base => true,
+            Wanted::Adapter(lora) => lora.is_on(replica.index),
+            Wanted::Unknown => self
+                .pool(usize::from(replica.pool))
+                .is_some_and(|p| p.loras.iter().all(|lora| lora.is_on(replica.index))),
+        }
     }
 
     /// The replica's endpoint.

@@ -81,6 +81,7 @@ pub(super) fn pool_head(
         block_size: 0,
         bytes_per_token_milli: 0,
         token_ids,
+        loras: Vec::new(),
     }
 }
 

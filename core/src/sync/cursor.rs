@@ -15,8 +15,8 @@ impl<'a> Reader<'a> {
         Self { bytes }
     }
 
-    /// The magic bytes and versions that every message begins with.
-    pub fn preamble(&mut self, magic: [u8; 4]) -> Result<(), SyncError> {
+    /// The magic bytes and versions that every message begins with. Returns the minor version.
+    pub fn preamble(&mut self, magic: [u8; 4]) -> Result<u16, SyncError> {
         if self.array::<4>()? != magic {
             return Err(SyncError::BadMagic);
         }
@@ -24,8 +24,7 @@ impl<'a> Reader<'a> {
         if theirs != MAJOR {
             return Err(SyncError::Version { theirs });
         }
-        self.u16()?;
-        Ok(())
+        self.u16()
     }
 
     /// What is not read yet.

@@ -2,8 +2,8 @@
 //!
 //! Small (about 60 bytes a replica), sent whole whenever it changes, kept in shared data as it came.
 
-use super::SyncError;
 use super::cursor::{Reader, Writer};
+use super::{LoraHead, SyncError};
 use crate::blocks::PoolKey;
 use crate::ids::{Epoch, ReplicaIndex};
 
@@ -48,6 +48,8 @@ pub struct PoolHead {
     pub bytes_per_token_milli: u32,
     /// Blocks of token-id prompts are in the table.
     pub token_ids: bool,
+    /// LoRA adapters that engines of this pool have loaded (since 1.1).
+    pub loras: Vec<LoraHead>,
 }
 
 /// One replica.
@@ -121,14 +123,18 @@ impl Head {
         w.u64(self.version);
         w.list(&self.pools, |w, p| p.encode(w))?;
         w.list(&self.replicas, |w, r| r.encode(w))?;
+        for pool in &self.pools {
+            w.list(&pool.loras, |w, l| l.encode(w))?;
+        }
         Ok(w.into_bytes())
     }
 
-    /// Reads a head. Bytes behind the last replica belong to a later minor version and are ignored.
+    /// Reads a head. Bytes behind what this build knows belong to a later minor version and are
+    /// ignored; what an earlier one lacks is empty.
     pub fn decode(bytes: &[u8]) -> Result<Self, SyncError> {
         let mut r = Reader::new(bytes);
-        r.preamble(MAGIC)?;
-        let head = Self {
+        let minor = r.preamble(MAGIC)?;
+        let mut head = Self {
             epoch: Epoch(r.u64()?),
             generation: r.u32()?,
             page_count: r.u32()?,
@@ -137,6 +143,11 @@ impl Head {
             pools: r.list(PoolHead::decode)?,
             replicas: r.list(ReplicaHead::decode)?,
         };
+        if minor >= 1 {
+            for pool in &mut head.pools {
+                pool.loras = r.list(LoraHead::decode)?;
+            }
+        }
         let pools = head.pools.len();
         if head.replicas.iter().any(|r| usize::from(r.pool) >= pools) {
             return Err(SyncError::Invalid(
@@ -160,6 +171,12 @@ impl Head {
 }
 
 impl PoolHead {
+    /// The LoRA adapter of that name, if one of the pool's engines has it.
+    #[must_use]
+    pub fn lora(&self, name: &str) -> Option<&LoraHead> {
+        self.loras.iter().find(|lora| lora.name == name)
+    }
+
     fn encode(&self, w: &mut Writer) -> Result<(), SyncError> {
         w.string(&self.name)?;
         w.raw(&self.key.0);
@@ -181,6 +198,7 @@ impl PoolHead {
             token_ids: r.u8()? & 1 != 0,
             models: r.list(Reader::string)?,
             clusters: r.list(Reader::string)?,
+            loras: Vec::new(),
         })
     }
 }

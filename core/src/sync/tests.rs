@@ -21,6 +21,11 @@ fn head() -> Head {
             block_size: 16,
             bytes_per_token_milli: 4210,
             token_ids: true,
+            loras: vec![
+                lora("sql", &[0, 2, 9]),
+                lora("größe/v2", &[1]),
+                lora("nowhere", &[]),
+            ],
         }],
         replicas: vec![
             replica(0, ReplicaState::Ready),
@@ -28,6 +33,13 @@ fn head() -> Head {
             replica(2, ReplicaState::Draining),
             replica(9, ReplicaState::Down),
         ],
+    }
+}
+
+fn lora(name: &str, replicas: &[u16]) -> LoraHead {
+    LoraHead {
+        name: name.into(),
+        replicas: replicas.iter().copied().map(ReplicaIndex).collect(),
     }
 }
 
@@ -172,14 +184,46 @@ fn polls_ignore_what_they_do_not_know() {
     );
 }
 
-/// A frozen message: this build must read what released builds wrote, and write the same.
+/// Frozen messages, made by `generate.py` beside them: this build must write the same.
 #[test]
-fn version_1_is_frozen() {
+fn version_1_1_is_frozen() {
     let bytes = answers()[2].encode().unwrap();
-    let frozen = include_str!("../../../tests/vectors/wire/v1/answer-delta.hex");
+    let frozen = include_str!("../../../tests/vectors/wire/v1.1/answer-delta.hex");
     assert_eq!(to_hex(&bytes), frozen.trim());
-    let frozen = include_str!("../../../tests/vectors/wire/v1/head.hex");
+    let frozen = include_str!("../../../tests/vectors/wire/v1.1/head.hex");
     assert_eq!(to_hex(&head().encode().unwrap()), frozen.trim());
+}
+
+/// What builds of version 1.0 wrote is still read.
+#[test]
+fn version_1_0_is_read() {
+    let bytes = of_hex(include_str!(
+        "../../../tests/vectors/wire/v1/answer-delta.hex"
+    ));
+    assert_eq!(Answer::decode(&bytes).unwrap(), answers()[2]);
+    let bytes = of_hex(include_str!("../../../tests/vectors/wire/v1/head.hex"));
+    let mut without = head();
+    without.pools[0].loras.clear();
+    assert_eq!(Head::decode(&bytes).unwrap(), without);
+}
+
+#[test]
+fn adapters_know_their_replicas() {
+    let head = head();
+    let sql = head.pools[0].lora("sql").unwrap();
+    let on: Vec<u16> = (0..12).filter(|r| sql.is_on(ReplicaIndex(*r))).collect();
+    assert_eq!(on, [0, 2, 9]);
+    assert_eq!(head.pools[0].lora("sq"), None);
+    let mut unordered = head.clone();
+    unordered.pools[0].loras[0].replicas.reverse();
+    assert!(unordered.encode().is_err());
+}
+
+fn of_hex(text: &str) -> Vec<u8> {
+    let digits = text.trim().as_bytes().chunks(2);
+    digits
+        .map(|pair| u8::from_str_radix(core::str::from_utf8(pair).unwrap(), 16).unwrap())
+        .collect()
 }
 
 fn to_hex(bytes: &[u8]) -> String {

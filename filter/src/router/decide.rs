@@ -15,7 +15,7 @@ use prefix_picker_core::table::{LookupLimits, ReplicaMatch, lookup};
 use crate::config::Config;
 use crate::host::Host;
 use crate::metrics::{Phase, Timer};
-use crate::pools::{Table, View};
+use crate::pools::{Table, View, Wanted};
 use crate::reason::Reason;
 use crate::router::complexity::is_too_complex;
 use crate::sync::poller;
@@ -114,7 +114,10 @@ pub fn by_load(vm: &mut Vm, host: &impl Host, reason: Reason, body_bytes: u64) -
     };
     let cluster = routed_cluster(host);
     match view.only_pool(cluster.as_deref()) {
-        Some(pool) => in_pool_by_load(vm, host, &view, pool, reason, body_bytes),
+        Some(pool) => {
+            let pool = (pool, Wanted::Unknown);
+            in_pool_by_load(vm, host, &view, pool, reason, body_bytes)
+        }
         None => Plan::nothing(reason),
     }
 }
@@ -123,7 +126,7 @@ fn in_pool_by_load(
     vm: &mut Vm,
     host: &impl Host,
     view: &View,
-    pool: usize,
+    (pool, wanted): (usize, Wanted<'_>),
     reason: Reason,
     body_bytes: u64,
 ) -> Plan {
@@ -131,7 +134,7 @@ fn in_pool_by_load(
         return Plan::nothing(reason);
     };
     let estimate = tokens(body_bytes, bytes_per_token_milli(head));
-    let plan = choose(vm, host, view, pool, estimate, &HashMap::new());
+    let plan = choose(vm, host, view, (pool, wanted), estimate, &HashMap::new());
     Plan {
         reason,
         predicted_tokens: None,
@@ -164,9 +167,15 @@ pub fn by_prompt(
     let cluster = routed_cluster(host);
     let pool = match &request.model {
         Some(model) => view.pool_of(cluster.as_deref(), model),
-        None => view.only_pool(cluster.as_deref()),
+        None => view
+            .only_pool(cluster.as_deref())
+            .map(|pool| (pool, Wanted::Base)),
     };
     let Some(pool) = pool else {
+        // It may be an adapter that was loaded a moment ago, on who knows which replica.
+        if view.has_adapters(cluster.as_deref()) {
+            return Plan::nothing(Reason::UnknownModel);
+        }
         return by_load(vm, host, Reason::UnknownModel, bytes);
     };
     match look_up(vm, host, config, (&view, pool), &request, timer) {
@@ -179,7 +188,7 @@ fn look_up(
     vm: &mut Vm,
     host: &impl Host,
     config: &Config,
-    (view, pool): (&Rc<View>, usize),
+    (view, (pool, wanted)): (&Rc<View>, (usize, Wanted<'_>)),
     request: &ParsedRequest,
     timer: &mut Timer,
 ) -> Result<Plan, Reason> {
@@ -192,7 +201,11 @@ fn look_up(
     let now_s = i64::try_from(host.unix_time_ns() / 1_000_000_000).unwrap_or(i64::MAX);
     let prompt = profile.render(request, now_s).map_err(Reason::Skipped)?;
     timer.lap(host, &vm.metrics, Phase::Render);
-    let blocks = hash(&prompt, head, request.cache_salt.as_deref());
+    let lora = match wanted {
+        Wanted::Adapter(lora) => Some(lora.name.as_str()),
+        Wanted::Base | Wanted::Unknown => None,
+    };
+    let blocks = hash(&prompt, head, (lora, request.cache_salt.as_deref()));
     if matches!(prompt, Prompt::TokenIds(_)) {
         poller::note_token_ids(vm, host, &head.name);
     }
@@ -211,15 +224,22 @@ fn look_up(
             .any_tokens
             .saturating_add(blocks.tokens_after(best.any_blocks)),
     };
-    Ok(choose(vm, host, view, pool, prompt_tokens, &matched))
+    Ok(choose(
+        vm,
+        host,
+        view,
+        (pool, wanted),
+        prompt_tokens,
+        &matched,
+    ))
 }
 
-fn hash(prompt: &Prompt, pool: &PoolHead, salt: Option<&str>) -> Blocks {
+fn hash(prompt: &Prompt, pool: &PoolHead, (lora, salt): (Option<&str>, Option<&str>)) -> Blocks {
     let start = |family| -> Seed {
         let namespace = Namespace {
             family,
             profile_hash: pool.profile_hash,
-            lora: None,
+            lora,
             salt,
         };
         seed(&pool.key, &namespace)
@@ -289,13 +309,15 @@ fn choose(
     vm: &mut Vm,
     host: &impl Host,
     view: &View,
-    pool: usize,
+    (pool, wanted): (usize, Wanted<'_>),
     prompt_tokens: u32,
     matched: &HashMap<u16, u32>,
 ) -> Plan {
     vm.loads.refresh(host, view);
     let fresh = vm.freshness.age_ms(host) <= LOADS_FRESH_MS;
-    let replicas = view.replicas(pool).filter(|r| r.state.is_pickable());
+    let replicas = view
+        .replicas(pool)
+        .filter(|r| r.state.is_pickable() && view.can_serve(r, wanted));
     let candidates: Vec<Candidate> = replicas
         .map(|r| {
             let ours = vm.loads.on(r.index, &r.endpoint);

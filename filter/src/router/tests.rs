@@ -1,4 +1,5 @@
 mod bench;
+mod lora;
 mod served;
 
 use prefix_picker_core::prompt::Profile;

@@ -55,6 +55,7 @@ impl Fleet {
                 block_size: 16,
                 bytes_per_token_milli: 4_000,
                 token_ids: true,
+                loras: Vec::new(),
             }],
             replicas: (0..replicas).map(replica).collect(),
         };
@@ -88,7 +89,7 @@ impl Fleet {
     fn namespace_seed(
         &self,
         family: Family,
-        salt: Option<&str>,
+        (lora, salt): (Option<&str>, Option<&str>),
     ) -> prefix_picker_core::blocks::Seed {
         let pool = &self.head.pools[0];
         let profile_hash = pool.profile_hash;
@@ -97,7 +98,7 @@ impl Fleet {
             &Namespace {
                 family,
                 profile_hash,
-                lora: None,
+                lora,
                 salt,
             },
         )
@@ -106,16 +107,26 @@ impl Fleet {
     /// A replica holds all whole blocks of a text; returns their number.
     pub(crate) fn holds_text(&mut self, replica: u16, text: &str, salt: Option<&str>) -> u32 {
         let hashes = hash_text(
-            self.namespace_seed(Family::Text, salt),
+            self.namespace_seed(Family::Text, (None, salt)),
             text.as_bytes(),
             1 << 15,
         );
         self.holds(replica, &hashes)
     }
 
+    /// The same, computed with an adapter.
+    pub(crate) fn holds_lora(&mut self, replica: u16, lora: &str, text: &str) -> u32 {
+        let seed = self.namespace_seed(Family::Text, (Some(lora), None));
+        self.holds(replica, &hash_text(seed, text.as_bytes(), 1 << 15))
+    }
+
     /// The same for token ids.
     pub(crate) fn holds_ids(&mut self, replica: u16, ids: &[u32]) -> u32 {
-        let hashes = hash_ids(self.namespace_seed(Family::TokenIds, None), ids, 1 << 15);
+        let hashes = hash_ids(
+            self.namespace_seed(Family::TokenIds, (None, None)),
+            ids,
+            1 << 15,
+        );
         self.holds(replica, &hashes)
     }
 
