@@ -10,10 +10,13 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use serde_json::{Map, Value};
+use serde_json::Value;
 
 mod fields;
+mod flags;
 mod read;
+
+pub use flags::{ContentFormat, EngineFlags};
 
 pub(crate) use read::is_token;
 
@@ -46,6 +49,9 @@ pub struct Config {
     pub scrape_timeout_ms: u64,
     /// `down_after_misses`: failed scrapes in a row after which a replica is down. Default 3.
     pub down_after_misses: u32,
+    /// `models_interval_ms`: time between looks at an engine's adapters and version.
+    /// Default 2,000.
+    pub models_interval_ms: u64,
     /// `publish_interval_ms`: how long changes are gathered before gateways are told. Default 3.
     pub publish_interval_ms: u64,
     /// `startup_grace_ms`: how long a start waits for all replicas before gateways get a table that
@@ -112,17 +118,15 @@ pub struct PoolConfig {
     pub full_reports: bool,
     /// `memory_budget_bytes`: the index forgets what is least worth above it. Default 1 GiB.
     pub memory_budget_bytes: usize,
-    /// `utc_offset`: the engines' time zone, for templates that print the date. `+HH:MM` or `-HH:MM`,
-    /// default `+00:00`.
-    pub utc_offset_minutes: i32,
-    /// `default_chat_template_kwargs`: as the engines' flag `--default-chat-template-kwargs`.
-    /// Default none.
-    pub default_chat_template_kwargs: Map<String, Value>,
-    /// `exclude_tools_when_tool_choice_none`: as the engines' flag of that name. Default `false`.
-    pub exclude_tools_when_tool_choice_none: bool,
-    /// `content_format`: as the engines' flag `--chat-template-content-format`: `auto`, `string` or
-    /// `openai`. Default `auto`.
-    pub content_format: ContentFormat,
+    /// What the engines' command line says of how requests become text.
+    pub engine: EngineFlags,
+    /// `adapters_on_demand`: the engines load a LoRA adapter when a request names it (a resolver
+    /// plugin), so that any of them can serve one that any of them has. Default `false`: a request
+    /// for an adapter goes only to engines that list it.
+    pub adapters_on_demand: bool,
+    /// `api_key_file`: a file with the engines' API key (`--api-key`), for `/v1/models`. Read at each
+    /// use. Default none.
+    pub api_key_file: Option<PathBuf>,
     /// `replicas`: at least one.
     pub replicas: Vec<ReplicaConfig>,
 }
@@ -136,17 +140,6 @@ pub enum TokenIds {
     On,
     /// Never.
     Off,
-}
-
-/// How the engines give message content to the template.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ContentFormat {
-    /// As the template looks.
-    Auto,
-    /// As one string.
-    String,
-    /// As a list of parts.
-    Openai,
 }
 
 /// One engine.
@@ -167,6 +160,9 @@ pub struct ReplicaConfig {
     pub metrics: String,
     /// `health`: the engine's health check. Default `http://<endpoint>/health`.
     pub health: String,
+    /// `api`: where the engine's other endpoints are (`/v1/models`, `/version`,
+    /// `/kv_event_sources`). Default `http://<endpoint>`.
+    pub api: String,
 }
 
 /// What is wrong with one field.

@@ -27,8 +27,12 @@ use crate::index::{ApplyStats, IndexConfig, IndexStats, PoolIndex, StreamPositio
 use crate::subscriber::Position;
 use crate::vocab::Vocab;
 
+mod adapters;
 mod answer;
+mod facts;
 mod fleet;
+pub mod memory;
+pub(crate) mod rules;
 pub mod sink;
 pub mod snapshot;
 
@@ -58,6 +62,11 @@ pub struct Pool {
     ids_on_report: bool,
     ids_on: AtomicBool,
     measured: Mutex<Measured>,
+    profile: Mutex<Profile>,
+    /// The configuration says the engines' version: what they say is not heeded.
+    pinned: bool,
+    /// Counts up when its replicas must be followed from the beginning.
+    lives: watch::Sender<u64>,
 }
 
 /// What stores tell of a pool besides its blocks.
@@ -71,12 +80,32 @@ struct Measured {
 /// See the module's text.
 pub struct Engine {
     pools: Vec<Pool>,
-    profiles: Vec<ProfileRecord>,
+    profiles: Mutex<Vec<ProfileRecord>>,
     table: Mutex<TableStore>,
     fleet: Mutex<Fleet>,
     dirty: Notify,
     open: AtomicBool,
     news: watch::Sender<u64>,
+}
+
+/// Are blocks of prompt text of any use under this profile?
+fn has_text(profile: &Profile) -> bool {
+    let exact = |capability: &Capability| matches!(capability, Capability::Exact);
+    exact(&profile.chat) || exact(&profile.completions)
+}
+
+/// The pools' profiles as gateways get them, each once.
+fn records(pools: &[Pool]) -> Vec<ProfileRecord> {
+    let mut records: Vec<ProfileRecord> = Vec::new();
+    for pool in pools {
+        let profile = lock(&pool.profile);
+        let hash = profile.hash();
+        if records.iter().all(|known| known.hash != hash) {
+            let json = serde_json::to_vec(&*profile).unwrap_or_default();
+            records.push(ProfileRecord { hash, json });
+        }
+    }
+    records
 }
 
 /// A lock that outlives a panic elsewhere: what it guards is replaced as a whole or rebuilt.
@@ -98,18 +127,16 @@ impl Engine {
     ) -> Self {
         let mut pools = Vec::new();
         let mut heads = Vec::new();
-        let mut profiles: Vec<ProfileRecord> = Vec::new();
         for (pool, parts) in config.pools.iter().zip(parts) {
             let key = PoolKey::derive(secret, &pool.name);
             let profile_hash = parts.profile.hash();
             let vocab = Arc::new(parts.vocab);
             let ids_on = pool.token_ids == TokenIds::On;
-            let exact = |capability: &Capability| matches!(capability, Capability::Exact);
             let index = PoolIndex::new(IndexConfig {
                 key,
                 profile_hash,
                 vocab: vocab.clone(),
-                text: exact(&parts.profile.chat) || exact(&parts.profile.completions),
+                text: has_text(&parts.profile),
                 token_ids: ids_on,
                 full_reports: pool.full_reports,
                 memory_budget_bytes: pool.memory_budget_bytes,
@@ -121,25 +148,22 @@ impl Engine {
                 ids_on_report: pool.token_ids == TokenIds::Auto,
                 ids_on: AtomicBool::new(ids_on),
                 measured: Mutex::default(),
+                profile: Mutex::new(parts.profile),
+                pinned: pool.engine.vllm_version.is_some(),
+                lives: watch::Sender::new(0),
             });
             heads.push(fleet::pool_head(pool, key, profile_hash, ids_on));
-            if profiles.iter().all(|known| known.hash != profile_hash) {
-                let json = serde_json::to_vec(&parts.profile).unwrap_or_default();
-                profiles.push(ProfileRecord {
-                    hash: profile_hash,
-                    json,
-                });
-            }
         }
         let replicas = config
             .replicas()
             .map(|(pool, replica)| Replica::new(pool, replica))
             .collect();
         let table = TableStore::new(epoch, config.page_bytes);
-        let fleet = Fleet::new(heads, replicas, &table, first_version);
+        let on_demand = config.pools.iter().map(|pool| pool.adapters_on_demand);
+        let fleet = Fleet::new(heads, on_demand.collect(), replicas, &table, first_version);
         Self {
+            profiles: Mutex::new(records(&pools)),
             pools,
-            profiles,
             table: Mutex::new(table),
             fleet: Mutex::new(fleet),
             dirty: Notify::new(),
@@ -342,8 +366,10 @@ impl Engine {
     pub fn answer(&self, poll: &Poll) -> Answer {
         self.note_token_ids(poll);
         let (head, version) = lock(&self.fleet).encoded();
+        // After the head: whatever profile it names is there by now.
+        let profiles = lock(&self.profiles).clone();
         let table = lock(&self.table);
-        answer(poll, &table, &head, version, &self.profiles)
+        answer(poll, &table, &head, version, &profiles)
     }
 
     fn note_token_ids(&self, poll: &Poll) {

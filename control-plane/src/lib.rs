@@ -9,8 +9,10 @@
 //! | [`block_hash`] | vLLM's own block hash, recomputed |
 //! | [`subscriber`] | follows one engine's events: order, replay, restarts |
 //! | [`config`] | the configuration file |
+//! | [`parts`] | a pool's profile and vocabulary, by its folder and its engines' settings |
 //! | [`index`] | KV events -> which replica holds which prefix |
 //! | [`scrape`] | engines' load and health |
+//! | [`facts`] | engines' adapters and versions |
 //! | [`engine`] | all that is known, and the table made of it |
 //! | [`server`] | what gateways, Prometheus and operators ask |
 //! | [`serve`] | the parts put together |
@@ -22,8 +24,10 @@ pub mod cli;
 pub mod config;
 pub mod engine;
 pub mod events;
+pub mod facts;
 pub mod index;
 pub mod metrics;
+pub mod parts;
 pub mod profiles;
 pub mod scrape;
 pub mod serve;

@@ -104,11 +104,16 @@ metrics! {
     pub replays: ByReplica = "kv_event_replays", "Replays asked for";
     pub overflows: ByReplica = "kv_event_overflows", "Times that events came faster than they could be taken";
     pub scrape_errors: ByReplica = "scrape_errors", "Scrapes of engine metrics or health that failed";
+    pub models_errors: ByReplica = "models_errors", "Looks at an engine's models that failed";
+    pub adapters: GaugeByReplica = "replica_adapters", "LoRA adapters that the engine lists";
+    pub adapter_drops: ByReplica = "adapter_dropped_blocks", "Engine blocks dropped since their LoRA adapter changed or went";
+    pub max_model_len: GaugeByReplica = "replica_max_model_len", "Longest context that the engine takes, in tokens";
     pub last_seq: GaugeByReplica = "replica_last_seq", "Number of the last batch applied";
     pub connected: GaugeByReplica = "replica_connected", "Whether the event connection stands";
     pub synced: GaugeByReplica = "replica_synced", "Whether what is known of the replica follows its engine";
     replica_blocks: GaugeByReplica = "replica_blocks", "Engine blocks held";
     replica_state: Family<StateLabels, Gauge> = "replica_state", "1 for the state the replica is in";
+    profile_changes: GaugeByPool = "profile_changes", "Times that the pool's prompt profile was replaced and its index begun anew";
     index_nodes: GaugeByPool = "index_engine_blocks", "Distinct engine blocks in the index";
     index_blocks: GaugeByPool = "index_blocks", "Our blocks in the index";
     index_memory_bytes: GaugeByPool = "index_memory_bytes", "Memory of the index";
@@ -160,6 +165,10 @@ impl Metrics {
             };
             let stats = pool.stats();
             for (family, value) in [
+                (
+                    &self.profile_changes,
+                    usize::try_from(pool.profile_changes()).unwrap_or(usize::MAX),
+                ),
                 (&self.index_nodes, stats.nodes),
                 (&self.index_blocks, stats.blocks),
                 (&self.index_memory_bytes, stats.memory_bytes),

@@ -105,9 +105,26 @@ pub fn load_model_dir(dir: &Path) -> Result<ModelFiles, ProfileLoadError> {
 /// # Errors
 /// As [`load_model_dir`].
 pub fn load_model_dir_as(dir: &Path, mode: TokenizerMode) -> Result<ModelFiles, ProfileLoadError> {
+    load_model_dir_with(dir, mode, None)
+}
+
+/// Loads a folder for an engine that runs with this `--tokenizer-mode` and, if given, the text of
+/// this `--chat-template`, which takes the place of all that the folder has (vLLM 0.32:
+/// `renderers/hf.py`, `resolve_chat_template`).
+///
+/// # Errors
+/// As [`load_model_dir`].
+pub fn load_model_dir_with(
+    dir: &Path,
+    mode: TokenizerMode,
+    chat_template: Option<String>,
+) -> Result<ModelFiles, ProfileLoadError> {
     let folder = Folder::open(dir)?;
     let config = TokenizerConfig::read(&folder)?;
-    let templates = Templates::read(&folder, &config)?;
+    let templates = match chat_template {
+        Some(text) => Templates::only(text),
+        None => Templates::read(&folder, &config)?,
+    };
     let tokenizer = Tokenizer::read(&folder, &config, mode)?;
 
     let mut profile = Profile {

@@ -12,11 +12,13 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
-use crate::config::{Config, ContentFormat, FleetSecret, PoolConfig};
+use crate::config::{Config, FleetSecret};
+use crate::engine::memory::Memory;
 use crate::engine::sink::ReplicaSink;
-use crate::engine::{self, Engine, PoolParts, snapshot};
+use crate::engine::{self, Engine, PoolParts, rules, snapshot};
+use crate::facts;
 use crate::metrics::{Metrics, ReplicaLabels, ResultLabels, unix_seconds};
-use crate::profiles::load_model_dir;
+use crate::parts;
 use crate::scrape;
 use crate::server::auth::Tokens;
 use crate::server::{self, Shared};
@@ -37,6 +39,7 @@ pub struct Serve {
     engine: Arc<Engine>,
     metrics: Arc<Metrics>,
     tokens: Arc<Tokens>,
+    client: reqwest::Client,
     listener: TcpListener,
 }
 
@@ -51,17 +54,27 @@ impl Serve {
             .with_context(|| format!("data_dir {} cannot be made", dir.display()))?;
         let tokens = Tokens::open(&config.tokens, &config.token_files)?;
         let secret = fleet_secret(&config)?;
-        let parts = config
+        let mut parts = config
             .pools
             .iter()
-            .map(pool_parts)
+            .map(parts::load)
             .collect::<anyhow::Result<Vec<_>>>()?;
+        for (pool, parts) in config.pools.iter().zip(&parts) {
+            for (what, why) in parts::obstacles(&parts.profile) {
+                tracing::warn!(pool = %pool.name, what, why, "requests of this kind are routed by history, not by events");
+            }
+        }
+        // Engines are near: a proxy of the environment is not for them.
+        let client = reqwest::Client::builder().no_proxy().build()?;
+        let memory = Memory::read(dir);
+        follow_versions(&config, &memory, &client, &mut parts).await;
         // Milliseconds since 1970: above the versions of any earlier life.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let version = (unix_seconds() * 1000.0) as u64;
         let epoch = Epoch(random_u64()?.max(1));
         let engine = Arc::new(Engine::new(&config, parts, &secret, epoch, version));
         snapshot::load(&engine, &config);
+        engine.remember(&memory, &config);
         let listener = TcpListener::bind(config.listen)
             .await
             .with_context(|| format!("cannot listen on {}", config.listen))?;
@@ -70,6 +83,7 @@ impl Serve {
             engine,
             metrics: Arc::new(Metrics::new()),
             tokens: Arc::new(tokens),
+            client,
             listener,
         })
     }
@@ -158,27 +172,35 @@ impl Serve {
         if self.tokens.has_files() {
             tasks.spawn(reload_tokens(self.tokens.clone()));
         }
-        // Engines are near: a proxy of the environment is not for them.
-        let client = reqwest::Client::builder().no_proxy().build()?;
+        let timeout = Duration::from_millis(config.scrape_timeout_ms);
         for (number, (pool, replica)) in (0u16..).zip(config.replicas()) {
             let number = ReplicaIndex(number);
-            let pool = config
-                .pools
-                .get(pool)
-                .map(|pool| pool.name.clone())
-                .unwrap_or_default();
-            let labels = ReplicaLabels {
-                pool,
-                replica: replica.name.clone(),
+            let Some(pool) = config.pools.get(pool) else {
+                continue;
             };
+            let about = facts::Target::new(number, pool, replica);
+            let labels = about.labels.clone();
+            tasks.spawn(facts::run(
+                about,
+                Duration::from_millis(config.models_interval_ms),
+                timeout,
+                self.client.clone(),
+                engine.clone(),
+                metrics.clone(),
+            ));
             let source = subscriber::Source {
                 name: replica.name.clone(),
                 events: replica.events.clone(),
                 replay: replica.replay.clone(),
                 topic: replica.topic.clone(),
             };
-            let sink = ReplicaSink::new(engine.clone(), metrics.clone(), number, labels.clone());
-            tasks.spawn(subscriber::run(source, engine.position(number), sink));
+            tasks.spawn(follow(
+                source,
+                engine.clone(),
+                metrics.clone(),
+                number,
+                labels.clone(),
+            ));
             let target = scrape::Target {
                 replica: number,
                 labels,
@@ -188,7 +210,7 @@ impl Serve {
             tasks.spawn(scrape::run(
                 target,
                 scrape::Pace::of(config),
-                client.clone(),
+                self.client.clone(),
                 engine.clone(),
                 metrics.clone(),
             ));
@@ -197,11 +219,68 @@ impl Serve {
     }
 }
 
+/// Follows a replica's events, from the beginning again where its pool's profile is replaced.
+async fn follow(
+    source: subscriber::Source,
+    engine: Arc<Engine>,
+    metrics: Arc<Metrics>,
+    number: ReplicaIndex,
+    labels: ReplicaLabels,
+) {
+    let Some(mut lives) = engine.lives(number) else {
+        return;
+    };
+    loop {
+        let sink = ReplicaSink::new(engine.clone(), metrics.clone(), number, labels.clone());
+        tokio::select! {
+            () = subscriber::run(source.clone(), engine.position(number), sink) => return,
+            changed = lives.changed() => if changed.is_err() { return },
+        }
+        // The subscriber may have applied and said something after the change. From here on it is
+        // gone, and a replay brings all of it again.
+        engine.drop_replica(number);
+        engine.synced(number, false);
+    }
+}
+
+/// Gives each pool the rules of the version that most of its engines have: as they say now, or said
+/// before they went away.
+async fn follow_versions(
+    config: &Config,
+    memory: &Memory,
+    client: &reqwest::Client,
+    parts: &mut [PoolParts],
+) {
+    let timeout = Duration::from_millis(config.scrape_timeout_ms);
+    let told = facts::versions(config, client, timeout).await;
+    let mut versions: Vec<Vec<String>> = vec![Vec::new(); config.pools.len()];
+    for ((pool, replica), told) in config.replicas().zip(told) {
+        let version = told.or_else(|| memory.version(&replica.name).map(str::to_owned));
+        if let Some(of_pool) = versions.get_mut(pool) {
+            of_pool.extend(version);
+        }
+    }
+    for ((pool, parts), versions) in config.pools.iter().zip(parts).zip(versions) {
+        if pool.engine.vllm_version.is_some() {
+            continue;
+        }
+        match rules::majority(versions.iter().map(String::as_str)) {
+            Some(rules) => parts.profile.rules = rules,
+            None => tracing::info!(
+                pool = %pool.name,
+                "no engine says its version yet: prompts are rendered as by the newest vLLM known"
+            ),
+        }
+    }
+}
+
 /// Gateways get a table once every replica is either followed or down, or the grace is over: until
 /// then, one that has an older table is better off with that.
 async fn open_when_known(engine: Arc<Engine>, grace: Duration) {
     let deadline = tokio::time::Instant::now() + grace;
-    while !engine.unsettled_replicas().is_empty() && tokio::time::Instant::now() < deadline {
+    let waiting =
+        || !engine.unsettled_replicas().is_empty() || !engine.unasked_replicas().is_empty();
+    while waiting() && tokio::time::Instant::now() < deadline {
         tokio::time::sleep(OPEN_INTERVAL).await;
     }
     let missing = engine.unsettled_replicas();
@@ -273,41 +352,6 @@ async fn write_snapshots(
             .inc();
         pause = interval.max(begin.elapsed() * SNAPSHOT_SHARE);
     }
-}
-
-fn pool_parts(pool: &PoolConfig) -> anyhow::Result<PoolParts> {
-    let files = load_model_dir(&pool.model_dir).with_context(|| {
-        format!(
-            "pool {}: model_dir {} cannot be used",
-            pool.name,
-            pool.model_dir.display()
-        )
-    })?;
-    let mut profile = files.profile;
-    profile.utc_offset_minutes = pool.utc_offset_minutes;
-    profile.exclude_tools_when_tool_choice_none = pool.exclude_tools_when_tool_choice_none;
-    profile.default_chat_template_kwargs = pool
-        .default_chat_template_kwargs
-        .iter()
-        .map(|(name, value)| (name.clone(), value.clone()))
-        .collect();
-    profile.content_format = match pool.content_format {
-        ContentFormat::Auto => prefix_picker_core::prompt::ContentFormat::Auto,
-        ContentFormat::String => prefix_picker_core::prompt::ContentFormat::String,
-        ContentFormat::Openai => prefix_picker_core::prompt::ContentFormat::Openai,
-    };
-    for (what, capability) in [
-        ("chat", &profile.chat),
-        ("completions", &profile.completions),
-    ] {
-        if let prefix_picker_core::prompt::Capability::PredictedOnly { why } = capability {
-            tracing::warn!(pool = %pool.name, what, %why, "requests of this kind are routed by history, not by events");
-        }
-    }
-    Ok(PoolParts {
-        profile,
-        vocab: files.vocab,
-    })
 }
 
 fn random_u64() -> anyhow::Result<u64> {

@@ -3,6 +3,7 @@
 //! | path | |
 //! |---|---|
 //! | `POST /v1/sync` | a poll (JSON) -> an answer (binary), see docs/wire-format.md; bearer token |
+//! | `POST /v1/adapters/forget` | `{"pool", "adapter"}`: drops what is known of a LoRA adapter; bearer token |
 //! | `GET /healthz` | 200 while the process works |
 //! | `GET /readyz` | 200 once gateways get answers, else 503 and what is waited for |
 //! | `GET /metrics` | Prometheus |
@@ -53,6 +54,7 @@ pub struct Shared {
 pub fn router(shared: Arc<Shared>) -> Router {
     Router::new()
         .route("/v1/sync", post(sync))
+        .route("/v1/adapters/forget", post(forget_adapter))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
@@ -80,6 +82,52 @@ async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
     ([(header::CONTENT_TYPE, METRICS_TYPE)], text).into_response()
 }
 
+/// A LoRA adapter whose weights were replaced in place, from the same path: no engine tells of it.
+#[derive(serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+struct ForgetAdapter {
+    pool: String,
+    adapter: String,
+}
+
+async fn forget_adapter(
+    State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
+    if !is_allowed(&shared, &headers) {
+        return unauthorized();
+    }
+    let asked: ForgetAdapter = match serde_json::from_slice(&body) {
+        Ok(asked) => asked,
+        Err(error) => {
+            let text = format!("not {{\"pool\": ..., \"adapter\": ...}}: {error}\n");
+            return (StatusCode::BAD_REQUEST, text).into_response();
+        }
+    };
+    match shared.engine.forget_adapter(&asked.pool, &asked.adapter) {
+        Some(blocks) => {
+            tracing::info!(pool = %asked.pool, adapter = %asked.adapter, blocks, "an adapter's blocks were dropped as asked");
+            axum::Json(serde_json::json!({"dropped_blocks": blocks})).into_response()
+        }
+        None => (StatusCode::NOT_FOUND, "no such pool\n").into_response(),
+    }
+}
+
+fn is_allowed(shared: &Shared, headers: &HeaderMap) -> bool {
+    let header = headers.get(header::AUTHORIZATION);
+    shared.tokens.allow(header.map(|value| value.as_bytes()))
+}
+
+fn unauthorized() -> Response {
+    (
+        StatusCode::UNAUTHORIZED,
+        [(header::WWW_AUTHENTICATE, "Bearer")],
+        "a bearer token is needed\n",
+    )
+        .into_response()
+}
+
 async fn sync(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bytes) -> Response {
     let count = |result| {
         shared
@@ -88,18 +136,9 @@ async fn sync(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bytes
             .get_or_create(&ResultLabels { result })
             .inc()
     };
-    if !shared.tokens.allow(
-        headers
-            .get(header::AUTHORIZATION)
-            .map(|value| value.as_bytes()),
-    ) {
+    if !is_allowed(&shared, &headers) {
         count("unauthorized");
-        return (
-            StatusCode::UNAUTHORIZED,
-            [(header::WWW_AUTHENTICATE, "Bearer")],
-            "a bearer token is needed\n",
-        )
-            .into_response();
+        return unauthorized();
     }
     let poll: Poll = match serde_json::from_slice(&body) {
         Ok(poll) => poll,

@@ -6,6 +6,7 @@ use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{Config, ConfigError, LogFormat};
+use crate::parts;
 use crate::serve::Serve;
 
 /// Exit code for a configuration that is refused.
@@ -43,23 +44,47 @@ pub fn serve(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Checks a configuration file.
+/// Checks a configuration file and all that it names on the disk.
 ///
 /// # Errors
-/// Never; errors of the file are printed.
+/// Never; what is wrong is printed.
 pub fn check(args: &Args) -> anyhow::Result<ExitCode> {
-    match Config::load(&args.config) {
-        Ok(config) => {
-            println!(
-                "{}: {} pool(s), {} replica(s)",
-                args.config.display(),
-                config.pools.len(),
-                config.replicas().count()
-            );
-            Ok(ExitCode::SUCCESS)
+    let config = match Config::load(&args.config) {
+        Ok(config) => config,
+        Err(error) => return Ok(refuse(args, &error)),
+    };
+    let mut fine = true;
+    let mut notes = Vec::new();
+    for pool in &config.pools {
+        match parts::load(pool) {
+            Ok(parts) => {
+                let obstacles = parts::obstacles(&parts.profile);
+                notes.extend(obstacles.map(|(what, why)| {
+                    format!(
+                        "pool {}: {what} by history, not by events: {why}",
+                        pool.name
+                    )
+                }));
+            }
+            Err(error) => {
+                fine = false;
+                eprintln!("{}: {error:#}", args.config.display());
+            }
         }
-        Err(error) => Ok(refuse(args, &error)),
     }
+    if !fine {
+        return Ok(ExitCode::from(BAD_CONFIG));
+    }
+    println!(
+        "{}: {} pool(s), {} replica(s)",
+        args.config.display(),
+        config.pools.len(),
+        config.replicas().count()
+    );
+    for note in notes {
+        println!("{note}");
+    }
+    Ok(ExitCode::SUCCESS)
 }
 
 fn refuse(args: &Args, error: &ConfigError) -> ExitCode {

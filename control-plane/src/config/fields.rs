@@ -161,6 +161,18 @@ impl<'a> Fields<'a> {
         })
     }
 
+    /// A mapping whose values are the reader's business; empty where absent.
+    pub(super) fn map(&self, name: &str, errors: &mut Errors) -> Map<String, Value> {
+        match self.raw(name) {
+            None => Map::new(),
+            Some(Value::Object(map)) => map.clone(),
+            Some(other) => {
+                errors.wrong(&self.at(name), other, "a mapping");
+                Map::new()
+            }
+        }
+    }
+
     /// One of a few words.
     pub(super) fn choice<T: Copy>(
         &self,

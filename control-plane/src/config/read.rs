@@ -7,9 +7,10 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use super::fields::{Errors, Fields, as_text};
+use super::flags;
 use super::{
-    Config, ContentFormat, FieldError, FleetSecret, LogFormat, PoolConfig, REPLICAS_MAX,
-    ReplicaConfig, TOKENS_MAX, TokenIds,
+    Config, FieldError, FleetSecret, LogFormat, PoolConfig, REPLICAS_MAX, ReplicaConfig,
+    TOKENS_MAX, TokenIds,
 };
 
 pub(super) const TOP: &[&str] = &[
@@ -23,6 +24,7 @@ pub(super) const TOP: &[&str] = &[
     "scrape_interval_ms",
     "scrape_timeout_ms",
     "down_after_misses",
+    "models_interval_ms",
     "publish_interval_ms",
     "startup_grace_ms",
     "page_bytes",
@@ -38,14 +40,12 @@ pub(super) const POOL: &[&str] = &[
     "token_ids",
     "full_reports",
     "memory_budget_bytes",
-    "utc_offset",
-    "default_chat_template_kwargs",
-    "exclude_tools_when_tool_choice_none",
-    "content_format",
+    "adapters_on_demand",
+    "api_key_file",
     "replicas",
 ];
 pub(super) const REPLICA: &[&str] = &[
-    "name", "endpoint", "events", "replay", "topic", "metrics", "health",
+    "name", "endpoint", "events", "replay", "topic", "metrics", "health", "api",
 ];
 
 const DAY_MS: u64 = 24 * 3600 * 1000;
@@ -99,6 +99,7 @@ fn top(value: &Value, errors: &mut Errors) -> Option<Config> {
         scrape_interval_ms: f.number("scrape_interval_ms", 200, 10..=60_000, errors),
         scrape_timeout_ms: f.number("scrape_timeout_ms", 1000, 10..=60_000, errors),
         down_after_misses: to_u32(f.number("down_after_misses", 3, 1..=1000, errors)),
+        models_interval_ms: f.number("models_interval_ms", 2000, 100..=600_000, errors),
         publish_interval_ms: f.number("publish_interval_ms", 3, 0..=10_000, errors),
         startup_grace_ms: f.number("startup_grace_ms", 5000, 0..=600_000, errors),
         page_bytes: size(f.number("page_bytes", 4096, 1024..=65_536, errors)),
@@ -185,7 +186,8 @@ fn fleet_secret(f: &Fields<'_>, errors: &mut Errors) -> FleetSecret {
 }
 
 fn pool(value: &Value, path: &str, errors: &mut Errors) -> Option<PoolConfig> {
-    let f = Fields::open(value, path, POOL, errors)?;
+    let known = [POOL, flags::FIELDS].concat();
+    let f = Fields::open(value, path, &known, errors)?;
     let name = f
         .required_text("name", "a name", errors)
         .filter(|name| check_name(name, &f.at("name"), errors));
@@ -201,23 +203,10 @@ fn pool(value: &Value, path: &str, errors: &mut Errors) -> Option<PoolConfig> {
         .iter()
         .filter_map(|(path, item)| replica(item, path, errors))
         .collect();
-    let kwargs = match f.raw("default_chat_template_kwargs") {
-        None => serde_json::Map::new(),
-        Some(Value::Object(map)) => map.clone(),
-        Some(other) => {
-            errors.wrong(&f.at("default_chat_template_kwargs"), other, "a mapping");
-            serde_json::Map::new()
-        }
-    };
     let token_ids = [
         ("auto", TokenIds::Auto),
         ("on", TokenIds::On),
         ("off", TokenIds::Off),
-    ];
-    let formats = [
-        ("auto", ContentFormat::Auto),
-        ("string", ContentFormat::String),
-        ("openai", ContentFormat::Openai),
     ];
     Some(PoolConfig {
         name: name.unwrap_or_default().to_owned(),
@@ -232,16 +221,9 @@ fn pool(value: &Value, path: &str, errors: &mut Errors) -> Option<PoolConfig> {
             1 << 20..=1 << 44,
             errors,
         )),
-        utc_offset_minutes: f
-            .parsed("utc_offset", "an offset like +02:00", errors, utc_offset)
-            .unwrap_or(0),
-        default_chat_template_kwargs: kwargs,
-        exclude_tools_when_tool_choice_none: f.flag(
-            "exclude_tools_when_tool_choice_none",
-            false,
-            errors,
-        ),
-        content_format: f.choice("content_format", ContentFormat::Auto, &formats, errors),
+        engine: flags::read(&f, errors),
+        adapters_on_demand: f.flag("adapters_on_demand", false, errors),
+        api_key_file: f.text("api_key_file", "a file", errors).map(PathBuf::from),
         replicas,
     })
 }
@@ -271,22 +253,6 @@ fn check_name(name: &str, path: &str, errors: &mut Errors) -> bool {
     fine
 }
 
-fn utc_offset(text: &str) -> Option<i32> {
-    let (sign, rest) = match text.as_bytes().first()? {
-        b'+' => (1, text.get(1..)?),
-        b'-' => (-1, text.get(1..)?),
-        _ => return None,
-    };
-    let (hours, minutes) = rest.split_once(':')?;
-    let digits = |text: &str| {
-        (text.len() == 2 && text.bytes().all(|b| b.is_ascii_digit()))
-            .then(|| text.parse::<i32>().ok())
-            .flatten()
-    };
-    let (hours, minutes) = (digits(hours)?, digits(minutes)?);
-    (hours <= 14 && minutes < 60).then_some(sign * (hours * 60 + minutes))
-}
-
 fn replica(value: &Value, path: &str, errors: &mut Errors) -> Option<ReplicaConfig> {
     let f = Fields::open(value, path, REPLICA, errors)?;
     f.required("endpoint", ENDPOINT, errors);
@@ -310,6 +276,9 @@ fn replica(value: &Value, path: &str, errors: &mut Errors) -> Option<ReplicaConf
         f.parsed(name, HTTP, errors, http)
             .unwrap_or_else(|| format!("http://{endpoint}/{name}"))
     };
+    let api = f
+        .parsed("api", HTTP, errors, http)
+        .unwrap_or_else(|| format!("http://{endpoint}"));
     Some(ReplicaConfig {
         name: name.map_or_else(|| endpoint.to_string(), str::to_owned),
         endpoint,
@@ -318,6 +287,7 @@ fn replica(value: &Value, path: &str, errors: &mut Errors) -> Option<ReplicaConf
         topic: topic.to_owned(),
         metrics: url("metrics", errors),
         health: url("health", errors),
+        api: api.trim_end_matches('/').to_owned(),
     })
 }
 

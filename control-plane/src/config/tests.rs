@@ -34,8 +34,9 @@ fn defaults_are_as_documented() {
         config.scrape_timeout_ms,
         config.publish_interval_ms,
         config.startup_grace_ms,
+        config.models_interval_ms,
     ];
-    assert_eq!(numbers, [10_000, 200, 1000, 3, 5000]);
+    assert_eq!(numbers, [10_000, 200, 1000, 3, 5000, 2000]);
     assert_eq!((config.down_after_misses, config.page_bytes), (3, 4096));
     assert_eq!(
         (config.log_level.as_str(), config.log_format),
@@ -43,12 +44,13 @@ fn defaults_are_as_documented() {
     );
     let pool = &config.pools[0];
     assert_eq!(
-        (pool.token_ids, pool.full_reports, pool.utc_offset_minutes),
-        (TokenIds::Auto, false, 0)
+        (pool.token_ids, pool.full_reports, pool.memory_budget_bytes),
+        (TokenIds::Auto, false, 1 << 30)
     );
+    assert_eq!(pool.engine, EngineFlags::default());
     assert_eq!(
-        (pool.memory_budget_bytes, pool.content_format),
-        (1 << 30, ContentFormat::Auto)
+        (pool.adapters_on_demand, pool.api_key_file.as_ref()),
+        (false, None)
     );
     let replica = &pool.replicas[0];
     assert_eq!(replica.name, "127.0.0.1:8101");
@@ -58,6 +60,7 @@ fn defaults_are_as_documented() {
     );
     assert_eq!(replica.metrics, "http://127.0.0.1:8101/metrics");
     assert_eq!(replica.health, "http://127.0.0.1:8101/health");
+    assert_eq!(replica.api, "http://127.0.0.1:8101");
 }
 
 #[test]
@@ -73,6 +76,7 @@ snapshot_interval_ms: 1
 scrape_interval_ms: 20
 scrape_timeout_ms: 30
 down_after_misses: 4
+models_interval_ms: 700
 publish_interval_ms: 5
 startup_grace_ms: 6
 page_bytes: 8192
@@ -86,10 +90,18 @@ pools:
     token_ids: on
     full_reports: true
     memory_budget_bytes: 2097152
+    adapters_on_demand: true
+    api_key_file: key
     utc_offset: '-03:30'
+    tokenizer_mode: hf
+    chat_template: t.jinja
     default_chat_template_kwargs: {enable_thinking: false}
     exclude_tools_when_tool_choice_none: true
-    content_format: openai
+    chat_template_content_format: openai
+    interleave_mm_strings: true
+    trust_request_chat_template: true
+    reasoning_effort_map: {minimal: low}
+    vllm_version: 0.32.0
     replicas:
       - name: r
         endpoint: '[::1]:8000'
@@ -98,6 +110,7 @@ pools:
         topic: kv@
         metrics: http://localhost:1/m
         health: http://localhost:1/h
+        api: http://localhost:1/root/
 ",
     )
     .unwrap();
@@ -115,12 +128,25 @@ pools:
     );
     let pool = &config.pools[0];
     assert_eq!(
-        (pool.token_ids, pool.full_reports, pool.utc_offset_minutes),
-        (TokenIds::On, true, -210)
+        (pool.token_ids, pool.full_reports, pool.adapters_on_demand),
+        (TokenIds::On, true, true)
     );
-    assert_eq!(pool.default_chat_template_kwargs["enable_thinking"], false);
-    assert!(pool.exclude_tools_when_tool_choice_none);
-    assert_eq!(pool.content_format, ContentFormat::Openai);
+    assert_eq!(config.models_interval_ms, 700);
+    assert_eq!(pool.api_key_file.as_deref(), Some(Path::new("key")));
+    let map = |json: serde_json::Value| json.as_object().unwrap().clone();
+    let flags = EngineFlags {
+        tokenizer_mode: crate::profiles::TokenizerMode::Hf,
+        chat_template: Some("t.jinja".into()),
+        content_format: ContentFormat::Openai,
+        default_chat_template_kwargs: map(serde_json::json!({"enable_thinking": false})),
+        exclude_tools_when_tool_choice_none: true,
+        interleave_mm_strings: true,
+        trust_request_chat_template: true,
+        reasoning_effort_map: map(serde_json::json!({"minimal": "low"})),
+        utc_offset_minutes: -210,
+        vllm_version: Some("0.32.0".into()),
+    };
+    assert_eq!(pool.engine, flags);
     let replica = &pool.replicas[0];
     assert_eq!(replica.events, "tcp://[::1]:5557");
     assert_eq!(replica.replay.as_deref(), Some("tcp://engine.local:5558"));
@@ -128,6 +154,7 @@ pools:
         (replica.topic.as_str(), replica.health.as_str()),
         ("kv@", "http://localhost:1/h")
     );
+    assert_eq!(replica.api, "http://localhost:1/root");
 }
 
 #[test]
@@ -145,6 +172,12 @@ pools:
     clusters: pool
     token_ids: maybe
     utc_offset: 2
+    tokenizer_mode: fast
+    chat_templat: x
+    reasoning_effort_map: low
+    content_format: string
+    chat_template_content_format: string
+    vllm_version: 0.32
     memory_budget_bytes: 5
     replicas:
       - endpoint: engine:8000
@@ -159,18 +192,23 @@ listen: "nonsense": expected an address like 127.0.0.1:9400 or [::1]:9400
 tokens[1]: expected a token: printable ASCII without spaces (quote it if it is a number)
 data_dir: missing: expected a folder
 pools[0].nmae: unknown field; did you mean `name`?
+pools[0].chat_templat: unknown field; did you mean `chat_template`?
 pools[0].name: missing: expected a name
 pools[0].model_dir: empty: expected the model's folder
 pools[0].models: empty: expected at least one model name
 pools[0].clusters: "pool": expected a list of strings
-pools[0].replicas[0].colour: unknown field; known are name, endpoint, events, replay, topic, metrics, health
+pools[0].replicas[0].colour: unknown field; known are name, endpoint, events, replay, topic, metrics, health, api
 pools[0].replicas[0].endpoint: "engine:8000": expected ip:port as Envoy's cluster has it, like 10.0.0.7:8000
 pools[0].replicas[0].events: "127.0.0.1:5557": expected a ZMQ endpoint like tcp://10.0.0.7:5557
 pools[0].replicas[0].replay: "tcp://*:5558": expected a ZMQ endpoint like tcp://10.0.0.7:5557
 pools[0].replicas[0].metrics: "ftp://x": expected a URL like http://10.0.0.7:8000/metrics
 pools[0].token_ids: "maybe": expected one of auto, on, off
 pools[0].memory_budget_bytes: 5: expected a whole number from 1048576 to 17592186044416
+pools[0].tokenizer_mode: "fast": expected one of auto, hf, mistral
+pools[0].content_format: both this and chat_template_content_format: expected one of them
+pools[0].reasoning_effort_map: "low": expected a mapping
 pools[0].utc_offset: 2: expected an offset like +02:00
+pools[0].vllm_version: 0.32: expected a version like 0.32.0 (quote it)
 pools[1]: 7: expected a mapping
 scrape_interval_ms: "fast": expected a whole number from 10 to 60000
 log_format: "xml": expected one of text, json
@@ -240,8 +278,8 @@ fn secrets_are_not_shown() {
 
 #[test]
 fn every_field_has_its_documentation() {
-    let source = include_str!("../config.rs");
-    for name in [read::TOP, read::POOL, read::REPLICA].concat() {
+    let source = concat!(include_str!("../config.rs"), include_str!("flags.rs"));
+    for name in [read::TOP, read::POOL, flags::FIELDS, read::REPLICA].concat() {
         assert!(source.contains(&format!("`{name}`")), "{name}");
     }
 }

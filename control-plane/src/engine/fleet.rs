@@ -1,10 +1,14 @@
 //! The replicas' states and loads, and the head made of them.
 
+use std::collections::BTreeMap;
+
 use prefix_picker_core::blocks::PoolKey;
 use prefix_picker_core::ids::ReplicaIndex;
 use prefix_picker_core::sync::{Head, PoolHead, ReplicaHead, ReplicaState};
 use prefix_picker_core::table::TableStore;
 
+use super::adapters::{self, Adapters};
+use super::memory::Remembered;
 use crate::config::{PoolConfig, ReplicaConfig};
 
 /// Change of a pool's bytes per token below which gateways are not told, in percent.
@@ -40,6 +44,10 @@ pub(super) struct Replica {
     synced: bool,
     draining: bool,
     load: Load,
+    adapters: Adapters,
+    /// Its models have been asked for, with or without an answer.
+    asked: bool,
+    version: Option<String>,
 }
 
 impl Replica {
@@ -52,6 +60,9 @@ impl Replica {
             synced: false,
             draining: false,
             load: Load::default(),
+            adapters: Adapters::default(),
+            asked: false,
+            version: None,
         }
     }
 
@@ -90,6 +101,8 @@ pub(super) struct Fleet {
     replicas: Vec<Replica>,
     /// Block sizes by pool as scraped, which go before those of events.
     scraped_block_sizes: Vec<u32>,
+    /// Pools whose replicas load on demand any adapter that one of them has.
+    adapters_on_demand: Vec<bool>,
     head: Head,
     encoded: Vec<u8>,
     loads_changed: bool,
@@ -98,6 +111,7 @@ pub(super) struct Fleet {
 impl Fleet {
     pub(super) fn new(
         pools: Vec<PoolHead>,
+        adapters_on_demand: Vec<bool>,
         replicas: Vec<Replica>,
         table: &TableStore,
         version: u64,
@@ -113,6 +127,7 @@ impl Fleet {
         };
         let mut fleet = Self {
             scraped_block_sizes: vec![0; head.pools.len()],
+            adapters_on_demand,
             replicas,
             head,
             encoded: Vec::new(),
@@ -142,6 +157,15 @@ impl Fleet {
             .is_some_and(|replica| std::mem::replace(&mut replica.draining, draining) != draining)
     }
 
+    /// The replicas of a pool.
+    pub(super) fn of_pool(&self, pool: usize) -> Vec<ReplicaIndex> {
+        let numbered = (0u16..).map(ReplicaIndex).zip(&self.replicas);
+        numbered
+            .filter(|(_, replica)| usize::from(replica.pool) == pool)
+            .map(|(index, _)| index)
+            .collect()
+    }
+
     /// True: gateways should hear of it at once.
     pub(super) fn scraped(&mut self, replica: ReplicaIndex, scraped: Scraped) -> bool {
         let Some(found) = self.get(replica) else {
@@ -154,6 +178,8 @@ impl Fleet {
                 tracing::info!(replica = %found.name, healthy, "health of a replica changed");
             }
         }
+        // It may come back without them.
+        let lost_adapters = scraped.healthy == Some(false) && found.adapters.doubt();
         let load_changed = scraped
             .load
             .is_some_and(|load| std::mem::replace(&mut found.load, load) != load);
@@ -166,7 +192,10 @@ impl Fleet {
             *known = size;
             urgent = true;
         }
-        urgent
+        if lost_adapters {
+            self.tell_adapters(pool);
+        }
+        urgent || lost_adapters
     }
 
     /// Have loads changed since the last call?
@@ -224,6 +253,129 @@ impl Fleet {
             Err(error) => tracing::error!(%error, "head cannot be encoded"),
         }
         true
+    }
+
+    /// What a replica's engine lists, or `None`: it did not answer. True: gateways should hear of it;
+    /// and the adapters whose blocks are no longer true.
+    pub(super) fn set_adapters(
+        &mut self,
+        replica: ReplicaIndex,
+        listed: Option<BTreeMap<String, String>>,
+    ) -> (bool, Vec<String>) {
+        let Some(found) = self.get(replica) else {
+            return (false, Vec::new());
+        };
+        found.asked = true;
+        let Some(listed) = listed else {
+            return (false, Vec::new());
+        };
+        let pool = usize::from(found.pool);
+        let seen = found.adapters.see(listed);
+        if !seen.stale.is_empty() {
+            tracing::info!(replica = %found.name, adapters = seen.stale.join(", "), "adapters changed or gone: their blocks are dropped");
+        }
+        if seen.changed {
+            self.tell_adapters(pool);
+        }
+        (seen.changed, seen.stale)
+    }
+
+    /// A replica's engine may have other adapters now. True: gateways should hear of it.
+    pub(super) fn doubt_adapters(&mut self, replica: ReplicaIndex) -> bool {
+        let doubted = self.get(replica).and_then(|found| {
+            let doubted = found.adapters.doubt();
+            doubted.then_some(usize::from(found.pool))
+        });
+        if let Some(pool) = doubted {
+            self.tell_adapters(pool);
+        }
+        doubted.is_some()
+    }
+
+    /// Puts a pool's adapters into the head.
+    fn tell_adapters(&mut self, pool: usize) {
+        let everywhere = self.adapters_on_demand.get(pool).copied().unwrap_or(false);
+        let replicas = (0u16..)
+            .map(ReplicaIndex)
+            .zip(&self.replicas)
+            .filter(|(_, replica)| usize::from(replica.pool) == pool)
+            .map(|(index, replica)| (index, &replica.adapters));
+        let (loras, left_out) = adapters::of_pool(replicas, everywhere);
+        if let Some(head) = self.head.pools.get_mut(pool) {
+            if left_out > 0 {
+                tracing::warn!(pool = %head.name, left_out, "too many adapters: requests for some are not matched");
+            }
+            head.loras = loras;
+        }
+    }
+
+    /// Names of the healthy replicas whose models have not been asked for.
+    pub(super) fn unasked(&self) -> Vec<String> {
+        let unasked = |replica: &&Replica| replica.healthy == Some(true) && !replica.asked;
+        let names = self.replicas.iter().filter(unasked);
+        names.map(|replica| replica.name.clone()).collect()
+    }
+
+    /// Notes a replica's version. True: it is another one.
+    pub(super) fn set_version(&mut self, replica: ReplicaIndex, version: &str) -> bool {
+        let Some(found) = self.get(replica) else {
+            return false;
+        };
+        if found.version.as_deref() == Some(version) {
+            return false;
+        }
+        tracing::info!(replica = %found.name, version, before = found.version.as_deref().unwrap_or("unknown"), "an engine's version");
+        found.version = Some(version.to_owned());
+        true
+    }
+
+    /// The versions that a pool's replicas last told.
+    pub(super) fn versions(&self, pool: usize) -> Vec<String> {
+        let replicas = self.replicas.iter();
+        replicas
+            .filter(|replica| usize::from(replica.pool) == pool)
+            .filter_map(|replica| replica.version.clone())
+            .collect()
+    }
+
+    /// A pool's prompts are rendered by another profile from now on. What was known of its replicas
+    /// is not, until they are followed anew.
+    pub(super) fn set_profile(&mut self, pool: usize, profile_hash: u64) {
+        if let Some(head) = self.head.pools.get_mut(pool) {
+            head.profile_hash = profile_hash;
+        }
+        for replica in &mut self.replicas {
+            if usize::from(replica.pool) == pool {
+                replica.synced = false;
+            }
+        }
+    }
+
+    pub(super) fn remember(
+        &mut self,
+        replica: ReplicaIndex,
+        remembered: Option<&Remembered>,
+        has_blocks: bool,
+    ) {
+        let Some(found) = self.get(replica) else {
+            return;
+        };
+        match remembered {
+            Some(remembered) => {
+                found.version.clone_from(&remembered.version);
+                found.adapters.remember(Some(remembered.adapters.clone()));
+            }
+            None if has_blocks => found.adapters.remember(None),
+            None => {}
+        }
+    }
+
+    pub(super) fn remembered(&self, replica: ReplicaIndex) -> Remembered {
+        let found = self.replicas.get(usize::from(replica.0));
+        found.map_or_else(Remembered::default, |found| Remembered {
+            version: found.version.clone(),
+            adapters: found.adapters.paths().clone(),
+        })
     }
 
     pub(super) fn encoded(&self) -> (Vec<u8>, u64) {

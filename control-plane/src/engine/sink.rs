@@ -96,6 +96,9 @@ impl Sink for ReplicaSink {
         };
         self.metrics.resets.get_or_create(&labels).inc();
         self.engine.drop_replica(self.replica);
+        if why == Loss::Restart {
+            self.engine.doubt_adapters(self.replica);
+        }
     }
 
     fn synced(&self, synced: bool) {

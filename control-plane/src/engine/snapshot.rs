@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use prefix_picker_core::ids::ReplicaIndex;
 
-use super::{Engine, lock};
+use super::{Engine, lock, memory};
 use crate::config::Config;
 use crate::index::SnapshotError;
 
@@ -20,7 +20,7 @@ fn path(dir: &Path, pool: &str) -> PathBuf {
     dir.join(format!("pool-{pool}.snapshot"))
 }
 
-/// Writes all pools' snapshots.
+/// Writes all pools' snapshots, and what engines said of themselves.
 ///
 /// # Errors
 /// The first that the system reports; earlier files stay whole.
@@ -29,6 +29,7 @@ pub fn write(engine: &Engine, config: &Config) -> std::io::Result<u64> {
         .replicas()
         .map(|(_, replica)| replica.name.clone())
         .collect();
+    memory::write(engine, config)?;
     let mut bytes = 0;
     for pool in engine.pools() {
         let target = path(&config.data_dir, &pool.name);

@@ -14,6 +14,7 @@ use crate::profiles::load_model_dir;
 use crate::subscriber::Sink as _;
 use crate::subscriber::signals::digest;
 
+mod facts;
 mod gateway;
 
 pub(crate) use gateway::Gateway;

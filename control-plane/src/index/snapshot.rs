@@ -100,6 +100,20 @@ impl PoolIndex {
         loaded
     }
 
+    /// Forgets everything and goes on under another prompt profile: every block's hash is another one
+    /// then. `text` as in [`IndexConfig::text`].
+    pub fn begin_anew(&mut self, profile_hash: u64, text: bool) {
+        let config = IndexConfig {
+            profile_hash,
+            text,
+            ..self.config.clone()
+        };
+        // The table must hear of the groups that are gone.
+        let gone = self.published_anchors();
+        *self = Self::with_speller(config, self.speller.clone());
+        self.blocks.groups.set_gone(gone);
+    }
+
     fn published_anchors(&mut self) -> Vec<prefix_picker_core::ids::BlockHash> {
         let mut gone = self.blocks.groups.take_gone();
         let blocks = &self.blocks;

@@ -24,6 +24,14 @@ pub(super) struct Templates {
 }
 
 impl Templates {
+    /// One template, whatever the folder has.
+    pub(super) fn only(text: String) -> Self {
+        Self {
+            default: Some(text),
+            named: BTreeMap::new(),
+        }
+    }
+
     pub(super) fn read(
         folder: &Folder,
         config: &TokenizerConfig,

@@ -240,3 +240,27 @@ async fn no_answers_before_the_replicas_are_known_or_the_grace_is_over() {
     let dir = running.stop().await;
     std::fs::remove_dir_all(dir).unwrap();
 }
+
+#[tokio::test]
+async fn an_adapter_is_forgotten_for_who_has_a_token() {
+    let running = Running::start("forget", 60_000).await;
+    let ask = async |token: &str, body: &'static str| {
+        let url = format!("{}/v1/adapters/forget", running.base);
+        let request = running.client.post(url).header("authorization", token);
+        let response = request.body(body).send().await.unwrap();
+        (response.status().as_u16(), response.text().await.unwrap())
+    };
+    let good = r#"{"pool": "one", "adapter": "team/sql"}"#;
+    assert_eq!(ask("Bearer nobody", good).await.0, 401);
+    let known = "Bearer second-token";
+    assert_eq!(
+        ask(known, good).await,
+        (200, r#"{"dropped_blocks":0}"#.into())
+    );
+    assert_eq!(
+        ask(known, r#"{"pool": "x", "adapter": "sql"}"#).await.0,
+        404
+    );
+    assert_eq!(ask(known, r#"{"pool": "one"}"#).await.0, 400);
+    running.stop().await;
+}

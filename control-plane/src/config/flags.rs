@@ -1,0 +1,151 @@
+//! The engines' own settings that change what text a request becomes, under the names of vLLM's
+//! flags and environment (vLLM 0.33: `entrypoints/launchers/cli_args.py`, `config/model.py`).
+//!
+//! A pool must say the same as its engines' command line: what is not said is taken for vLLM's
+//! default.
+
+use std::path::PathBuf;
+
+use serde_json::{Map, Value};
+
+use super::fields::{Errors, Fields};
+use crate::profiles::TokenizerMode;
+
+/// Fields of a pool that are read here.
+pub(super) const FIELDS: &[&str] = &[
+    "tokenizer_mode",
+    "chat_template",
+    "chat_template_content_format",
+    "content_format",
+    "default_chat_template_kwargs",
+    "exclude_tools_when_tool_choice_none",
+    "interleave_mm_strings",
+    "trust_request_chat_template",
+    "reasoning_effort_map",
+    "utc_offset",
+    "vllm_version",
+];
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct EngineFlags {
+    /// `tokenizer_mode`: as the flag `--tokenizer-mode`: `auto`, `hf` or `mistral`. Default `auto`.
+    pub tokenizer_mode: TokenizerMode,
+    /// `chat_template`: as the flag `--chat-template`: a file that is used in place of all of the
+    /// model's own templates. Default none.
+    pub chat_template: Option<PathBuf>,
+    /// `chat_template_content_format` (or `content_format`): as the flag
+    /// `--chat-template-content-format`: `auto`, `string` or `openai`. Default `auto`.
+    pub content_format: ContentFormat,
+    /// `default_chat_template_kwargs`: as the flag of that name, a mapping. Default none.
+    pub default_chat_template_kwargs: Map<String, Value>,
+    /// `exclude_tools_when_tool_choice_none`: as the flag of that name. Default `false`.
+    pub exclude_tools_when_tool_choice_none: bool,
+    /// `interleave_mm_strings`: as the flag of that name. Default `false`.
+    pub interleave_mm_strings: bool,
+    /// `trust_request_chat_template`: as the flag of that name. Default `false`.
+    pub trust_request_chat_template: bool,
+    /// `reasoning_effort_map`: as the flag of that name (vLLM 0.33), a mapping. Default none.
+    pub reasoning_effort_map: Map<String, Value>,
+    /// `utc_offset`: the engines' time zone, for templates that print the date. `+HH:MM` or `-HH:MM`,
+    /// default `+00:00`.
+    pub utc_offset_minutes: i32,
+    /// `vllm_version`: the engines' version, for example `0.32.0`. Default: what most of the pool's
+    /// engines answer to `/version`.
+    pub vllm_version: Option<String>,
+}
+
+/// How the engines give message content to the template.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ContentFormat {
+    /// As the template looks.
+    #[default]
+    Auto,
+    /// As one string.
+    String,
+    /// As a list of parts.
+    Openai,
+}
+
+/// Reads them out of a pool's fields.
+pub(super) fn read(f: &Fields<'_>, errors: &mut Errors) -> EngineFlags {
+    let modes = [
+        ("auto", TokenizerMode::Auto),
+        ("hf", TokenizerMode::Hf),
+        ("mistral", TokenizerMode::Mistral),
+    ];
+    EngineFlags {
+        tokenizer_mode: f.choice("tokenizer_mode", TokenizerMode::Auto, &modes, errors),
+        chat_template: f
+            .text("chat_template", "a template's file", errors)
+            .map(PathBuf::from),
+        content_format: content_format(f, errors),
+        default_chat_template_kwargs: f.map("default_chat_template_kwargs", errors),
+        exclude_tools_when_tool_choice_none: f.flag(
+            "exclude_tools_when_tool_choice_none",
+            false,
+            errors,
+        ),
+        interleave_mm_strings: f.flag("interleave_mm_strings", false, errors),
+        trust_request_chat_template: f.flag("trust_request_chat_template", false, errors),
+        reasoning_effort_map: f.map("reasoning_effort_map", errors),
+        utc_offset_minutes: f
+            .parsed("utc_offset", "an offset like +02:00", errors, utc_offset)
+            .unwrap_or(0),
+        vllm_version: f.parsed(
+            "vllm_version",
+            "a version like 0.32.0 (quote it)",
+            errors,
+            |text| is_version(text).then(|| text.to_owned()),
+        ),
+    }
+}
+
+/// vLLM's name, or the short one.
+fn content_format(f: &Fields<'_>, errors: &mut Errors) -> ContentFormat {
+    const NAMES: [&str; 2] = ["chat_template_content_format", "content_format"];
+    let formats = [
+        ("auto", ContentFormat::Auto),
+        ("string", ContentFormat::String),
+        ("openai", ContentFormat::Openai),
+    ];
+    let [long, short] = NAMES.map(|name| f.choice(name, ContentFormat::Auto, &formats, errors));
+    if NAMES.iter().all(|name| f.raw(name).is_some()) {
+        errors.add(
+            &f.at("content_format"),
+            "both this and chat_template_content_format: expected one of them",
+        );
+    }
+    if f.raw("content_format").is_some() {
+        short
+    } else {
+        long
+    }
+}
+
+/// `MAJOR.MINOR`, and anything after it that begins no further number there.
+fn is_version(text: &str) -> bool {
+    let mut parts = text.splitn(3, '.');
+    let number = |part: Option<&str>| {
+        part.is_some_and(|part| {
+            part.len() <= 5 && !part.is_empty() && part.bytes().all(|b| b.is_ascii_digit())
+        })
+    };
+    number(parts.next()) && number(parts.next()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+fn utc_offset(text: &str) -> Option<i32> {
+    let (sign, rest) = match text.as_bytes().first()? {
+        b'+' => (1, text.get(1..)?),
+        b'-' => (-1, text.get(1..)?),
+        _ => return None,
+    };
+    let (hours, minutes) = rest.split_once(':')?;
+    let digits = |text: &str| {
+        (text.len() == 2 && text.bytes().all(|b| b.is_ascii_digit()))
+            .then(|| text.parse::<i32>().ok())
+            .flatten()
+    };
+    let (hours, minutes) = (digits(hours)?, digits(minutes)?);
+    (hours <= 14 && minutes < 60).then_some(sign * (hours * 60 + minutes))
+}

@@ -1,0 +1,158 @@
+//! Does an engine publish its KV events where we listen? (`/kv_event_sources`, vLLM ≥ 0.31:
+//! `{"<rank>": {enable_kv_cache_events, publisher, endpoint, replay_endpoint, topic, ...}}`)
+
+use std::collections::BTreeMap;
+
+use serde::Deserialize;
+
+/// What the configuration says.
+#[derive(Clone, Debug)]
+pub struct Expected {
+    /// Where events are subscribed to.
+    pub events: String,
+    /// Where a replay is asked for.
+    pub replay: Option<String>,
+    /// Prefix of the topics taken.
+    pub topic: String,
+}
+
+#[derive(Deserialize)]
+#[serde(default)]
+struct Source {
+    enable_kv_cache_events: bool,
+    publisher: Option<String>,
+    endpoint: Option<String>,
+    replay_endpoint: Option<String>,
+    topic: Option<String>,
+}
+
+impl Default for Source {
+    fn default() -> Self {
+        Self {
+            enable_kv_cache_events: true,
+            publisher: None,
+            endpoint: None,
+            replay_endpoint: None,
+            topic: None,
+        }
+    }
+}
+
+/// What disagrees, for people. Nothing where the answer is not understood.
+#[must_use]
+pub fn complaints(answer: &[u8], expected: &Expected) -> Vec<String> {
+    let sources: BTreeMap<String, Source> = match serde_json::from_slice(answer) {
+        Ok(sources) => sources,
+        Err(_) => return Vec::new(),
+    };
+    let publishes = |source: &Source| {
+        source.enable_kv_cache_events && source.publisher.as_deref().is_none_or(|p| p == "zmq")
+    };
+    if sources.is_empty() || !sources.values().any(publishes) {
+        return vec![
+            "the engine publishes no KV events: start it with --kv-events-config \
+             '{\"enable_kv_cache_events\":true,\"publisher\":\"zmq\",...}' and prefix caching on"
+                .to_owned(),
+        ];
+    }
+    let mut lines = Vec::new();
+    let ports = |of: fn(&Source) -> Option<&String>| -> Vec<u16> {
+        sources
+            .values()
+            .filter_map(|source| port(of(source)?))
+            .collect()
+    };
+    // A port of 0 is one that the system chose: the engine does not say which.
+    let disagree = |told: &[u16], ours: Option<u16>| {
+        ours.is_some_and(|port| !told.is_empty() && !told.contains(&port) && !told.contains(&0))
+    };
+    let events = ports(|source| source.endpoint.as_ref());
+    if disagree(&events, port(&expected.events)) {
+        lines.push(format!(
+            "the engine publishes KV events on port {events:?}, but `events` is {}",
+            expected.events
+        ));
+    }
+    let replays = ports(|source| source.replay_endpoint.as_ref());
+    match &expected.replay {
+        Some(replay) if replays.is_empty() => lines.push(format!(
+            "the engine has no replay_endpoint, but `replay` is {replay}: lost events cannot be had again"
+        )),
+        Some(replay) if disagree(&replays, port(replay)) => lines.push(format!(
+            "the engine replays on port {replays:?}, but `replay` is {replay}"
+        )),
+        None if !replays.is_empty() => lines.push(format!(
+            "the engine replays on port {replays:?}, but `replay` is not set: a lost connection costs all that is known"
+        )),
+        _ => {}
+    }
+    let topics = || sources.values().map(|s| s.topic.as_deref().unwrap_or(""));
+    if !topics().any(|topic| topic.starts_with(&expected.topic)) {
+        let told: Vec<_> = topics().collect();
+        lines.push(format!(
+            "the engine's topic is {told:?}, but only those are taken that begin with {:?}",
+            expected.topic
+        ));
+    }
+    lines
+}
+
+fn port(endpoint: &str) -> Option<u16> {
+    endpoint
+        .strip_prefix("tcp://")?
+        .rsplit_once(':')?
+        .1
+        .parse()
+        .ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_disagreement_is_named() {
+        let expected = Expected {
+            events: "tcp://10.0.0.1:5557".into(),
+            replay: Some("tcp://10.0.0.1:5558".into()),
+            topic: "kv@".into(),
+        };
+        let source = |edit: &[(&str, serde_json::Value)]| {
+            let mut source = serde_json::json!({"enable_kv_cache_events": true, "publisher": "zmq",
+                "endpoint": "tcp://*:5557", "replay_endpoint": "tcp://*:5558", "buffer_steps": 10_000,
+                "hwm": 100_000, "max_queue_size": 100_000, "topic": "kv@pod@m"});
+            for (name, value) in edit {
+                source[name] = value.clone();
+            }
+            complaints(
+                serde_json::json!({"0": source}).to_string().as_bytes(),
+                &expected,
+            )
+        };
+        assert!(source(&[]).is_empty());
+        let cases: [(&str, serde_json::Value, &str); 6] = [
+            (
+                "enable_kv_cache_events",
+                false.into(),
+                "publishes no KV events",
+            ),
+            ("publisher", "null".into(), "publishes no KV events"),
+            ("endpoint", "tcp://*:6000".into(), "port [6000]"),
+            (
+                "replay_endpoint",
+                serde_json::Value::Null,
+                "no replay_endpoint",
+            ),
+            ("replay_endpoint", "tcp://*:1".into(), "replays on port [1]"),
+            ("topic", "".into(), "topic is [\"\"]"),
+        ];
+        for (name, value, part) in cases {
+            let lines = source(&[(name, value)]);
+            assert_eq!(lines.len(), 1, "{name}: {lines:?}");
+            assert!(lines[0].contains(part), "{lines:?}");
+        }
+        assert!(source(&[("endpoint", "tcp://*:0".into())]).is_empty());
+        assert_eq!(complaints(b"{}", &expected).len(), 1);
+        assert!(complaints(b"<html>", &expected).is_empty());
+    }
+}

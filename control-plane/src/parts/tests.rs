@@ -1,0 +1,62 @@
+use std::path::PathBuf;
+
+use super::*;
+use crate::engine::tests::config;
+
+struct Dir(PathBuf);
+
+impl Dir {
+    fn new(name: &str) -> Self {
+        let dir = std::env::temp_dir().join(format!("prefix-picker-{name}-{}", std::process::id()));
+        let _ = std::fs::remove_dir_all(&dir);
+        std::fs::create_dir_all(&dir).unwrap();
+        Self(dir)
+    }
+}
+
+impl Drop for Dir {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+#[test]
+fn an_engines_flags_reach_the_profile() {
+    let dir = Dir::new("flags");
+    let template = dir.0.join("t.jinja");
+    std::fs::write(&template, "{{ messages[0].content }}").unwrap();
+    let mut pool = config(&dir.0).pools.remove(0);
+    let own = load(&pool).unwrap().profile;
+    assert_ne!(
+        own.chat_template.as_deref(),
+        Some("{{ messages[0].content }}")
+    );
+
+    pool.engine.chat_template = Some(template.clone());
+    pool.engine.interleave_mm_strings = true;
+    pool.engine.trust_request_chat_template = true;
+    pool.engine.utc_offset_minutes = 90;
+    pool.engine.content_format = ContentFormat::String;
+    pool.engine
+        .reasoning_effort_map
+        .insert("minimal".into(), "low".into());
+    let profile = load(&pool).unwrap().profile;
+    assert_eq!(
+        profile.chat_template.as_deref(),
+        Some("{{ messages[0].content }}")
+    );
+    assert!(profile.named_templates.is_empty());
+    assert!(profile.interleave_mm_strings && profile.trust_request_chat_template);
+    assert_eq!(profile.utc_offset_minutes, 90);
+    assert_eq!(profile.content_format, prompt::ContentFormat::String);
+    assert_eq!(profile.reasoning_effort_map["minimal"], "low");
+    assert_ne!(profile.hash(), own.hash());
+
+    std::fs::write(&template, "{% if %}").unwrap();
+    let error = format!("{:#}", load(&pool).unwrap_err());
+    assert!(error.starts_with("pool one: chat_template"), "{error}");
+    assert!(error.contains("does not compile"), "{error}");
+    pool.engine.chat_template = Some(dir.0.join("missing.jinja"));
+    let error = format!("{:#}", load(&pool).unwrap_err());
+    assert!(error.contains("missing.jinja cannot be used"), "{error}");
+}
