@@ -19,6 +19,7 @@ use crate::vocab::{Vocab, VocabError};
 mod canonical;
 mod engine;
 mod files;
+mod media;
 mod post_processor;
 mod templates;
 mod tokenizer_config;
@@ -142,6 +143,7 @@ pub fn load_model_dir_with(
     ]);
     profile.chat_template = templates.default;
     profile.named_templates = templates.named;
+    profile.media_placeholders = media::placeholders(&folder, &tokenizer.vocab)?;
     Ok(ModelFiles {
         profile,
         vocab: tokenizer.vocab,

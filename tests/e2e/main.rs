@@ -6,6 +6,7 @@
 mod accuracy;
 mod faults;
 mod headers;
+mod lora;
 mod odd;
 mod propagation;
 mod trailers;
@@ -17,7 +18,7 @@ use anyhow::Result;
 use prefix_picker_tests::stack::Places;
 
 /// All cases, in the order of a whole run.
-const CASES: [(&str, &str); 9] = [
+const CASES: [(&str, &str); 10] = [
     (
         "accuracy",
         "what the filter predicts is what the engine had cached",
@@ -29,6 +30,10 @@ const CASES: [(&str, &str); 9] = [
     (
         "forged",
         "a client's own destination header never chooses the endpoint",
+    ),
+    (
+        "lora",
+        "adapters have blocks of their own, and only engines that have them are named",
     ),
     (
         "odd",
@@ -56,6 +61,7 @@ async fn case(name: &str, places: &Places, short: bool) -> Result<()> {
         "vllm" => accuracy::vllm(places).await,
         "propagation" => propagation::propagation(places, if short { 40 } else { 300 }).await,
         "forged" => headers::forged(places).await,
+        "lora" => lora::lora(places).await,
         "odd" => odd::odd(places, short).await,
         "control_plane_killed" => faults::control_plane_killed(places, short).await,
         "snapshot" => faults::snapshot(places).await,

@@ -10,6 +10,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::config::Config;
 use crate::hash::as_u64;
+use crate::http::Adapters;
 use crate::metrics::Histograms;
 use crate::publisher::{Publisher, SharedRing};
 use crate::scheduler::{Counters, Limits, NewRequest, Output, RequestId, Scheduler, Step};
@@ -80,6 +81,7 @@ pub(crate) struct Shared {
     pub(crate) next_id: AtomicU64,
     stats: Mutex<Stats>,
     faults: Mutex<Faults>,
+    adapters: Mutex<Adapters>,
 }
 
 impl Shared {
@@ -91,6 +93,7 @@ impl Shared {
             ..Stats::default()
         };
         Self {
+            adapters: Mutex::new(Adapters::new(&config.lora)),
             config,
             incarnation,
             started: SystemTime::now(),
@@ -110,6 +113,10 @@ impl Shared {
 
     pub(crate) fn stats(&self) -> MutexGuard<'_, Stats> {
         self.stats.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    pub(crate) fn adapters(&self) -> MutexGuard<'_, Adapters> {
+        self.adapters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     pub(crate) fn faults(&self) -> MutexGuard<'_, Faults> {

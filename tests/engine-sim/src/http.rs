@@ -1,9 +1,11 @@
 //! The API server: OpenAI's endpoints as vLLM serves them, its operational ones, and `/sim/...` for tests.
 
 mod answer;
+mod lora;
 mod openai;
 mod sim;
 
+pub(crate) use lora::Adapters;
 pub use sim::Fault;
 
 use std::sync::Arc;
@@ -74,6 +76,8 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/v1/chat/completions", post(openai::chat))
         .route("/v1/completions", post(openai::completions))
         .route("/v1/models", get(models))
+        .route("/v1/load_lora_adapter", post(lora::load))
+        .route("/v1/unload_lora_adapter", post(lora::unload))
         .route(
             "/version",
             get(async |State(app): State<Arc<App>>| {
@@ -141,9 +145,9 @@ async fn models(State(app): State<Arc<App>>) -> axum::Json<Value> {
     };
     let mut data = vec![card(&config.model, "engine-sim", None)];
     data.extend(
-        config
-            .lora
-            .iter()
+        app.shared
+            .adapters()
+            .all()
             .map(|l| card(&l.name, &l.path, Some(&config.model))),
     );
     axum::Json(json!({"object": "list", "data": data}))

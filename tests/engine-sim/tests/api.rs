@@ -186,6 +186,29 @@ async fn salts_and_adapters_do_not_share() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn adapters_come_and_go() {
+    let engine = start(Config::default());
+    let mut body = chat("x");
+    body["model"] = json!("sql");
+    assert_eq!(post(&engine, CHAT, &body).await.status, 404);
+    let load = |path: &str, inplace: bool| json!({"lora_name": "sql", "lora_path": path, "load_inplace": inplace});
+    let (loads, unloads) = ("/v1/load_lora_adapter", "/v1/unload_lora_adapter");
+    assert_eq!(post(&engine, loads, &load("/1", false)).await.status, 200);
+    assert_eq!(post(&engine, loads, &load("/1", false)).await.status, 400);
+    assert_eq!(post(&engine, CHAT, &body).await.cached_tokens(), 0);
+    assert!(post(&engine, CHAT, &body).await.cached_tokens() > 0);
+    // Again from the same path: the same blocks; from another one: others.
+    assert_eq!(post(&engine, loads, &load("/1", true)).await.status, 200);
+    assert!(post(&engine, CHAT, &body).await.cached_tokens() > 0);
+    assert_eq!(post(&engine, loads, &load("/2", true)).await.status, 200);
+    assert_eq!(post(&engine, CHAT, &body).await.cached_tokens(), 0);
+    let name = json!({"lora_name": "sql"});
+    assert_eq!(post(&engine, unloads, &name).await.status, 200);
+    assert_eq!(post(&engine, unloads, &name).await.status, 404);
+    assert_eq!(post(&engine, CHAT, &body).await.status, 404);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn refuses_as_vllm_does() {
     let engine = start(Config {
         max_model_len: Some(500),

@@ -167,10 +167,8 @@ fn adapter(app: &App, model: &Value) -> Result<Option<(u32, String, String)>, Ap
     let Some(name) = model.as_str().filter(|name| *name != config.model) else {
         return Ok(None);
     };
-    for (id, lora) in (1u32..).zip(&config.lora) {
-        if lora.name == name {
-            return Ok(Some((id, lora.name.clone(), lora.path.clone())));
-        }
+    if let Some((id, lora)) = app.shared.adapters().get(name) {
+        return Ok(Some((id, lora.name, lora.path)));
     }
     let message = format!(
         "The model `{name}` does not exist. Valid aliases: {}.",
