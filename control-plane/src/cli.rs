@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 pub mod decode_events;
+pub mod render;
 pub mod serve;
 
 /// Knows which replica of an LLM holds which prompt prefix, and tells Envoy.
@@ -21,6 +22,8 @@ pub struct Cli {
 pub enum Command {
     /// Print the KV events of a capture, one JSON object a line
     DecodeEvents(decode_events::Args),
+    /// Print the text that a request becomes
+    Render(Box<render::Args>),
     /// Run the control plane
     Serve(serve::Args),
     /// Check a configuration file
@@ -34,6 +37,7 @@ pub enum Command {
 pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::DecodeEvents(args) => decode_events::run(&args),
+        Command::Render(args) => render::run(&args),
         Command::Serve(args) => serve::serve(&args),
         Command::Check(args) => serve::check(&args),
     }

@@ -93,6 +93,19 @@ pub enum TokenizerMode {
     Mistral,
 }
 
+impl TokenizerMode {
+    /// The mode of vLLM's name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        match name {
+            "auto" => Some(Self::Auto),
+            "hf" => Some(Self::Hf),
+            "mistral" => Some(Self::Mistral),
+            _ => None,
+        }
+    }
+}
+
 /// Loads a folder for an engine that runs with default options.
 ///
 /// # Errors

@@ -362,33 +362,35 @@ fn random_u64() -> anyhow::Result<u64> {
 
 /// The secret's bytes. A generated one is 32 random bytes in hex, readable by the owner alone.
 fn fleet_secret(config: &Config) -> anyhow::Result<Vec<u8>> {
-    let read = |path: &Path| -> anyhow::Result<Vec<u8>> {
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("fleet secret {} cannot be read", path.display()))?;
-        let secret = text.trim().as_bytes().to_vec();
-        anyhow::ensure!(
-            secret.len() >= 16,
-            "fleet secret {}: shorter than 16 bytes",
-            path.display()
-        );
-        Ok(secret)
-    };
     match &config.fleet_secret {
         FleetSecret::Inline(secret) => Ok(secret.as_bytes().to_vec()),
-        FleetSecret::File(path) => read(path),
+        FleetSecret::File(path) => read_secret(path),
         FleetSecret::Generated => {
             let path = config.data_dir.join("fleet-secret");
             if path.exists() {
-                return read(&path);
+                return read_secret(&path);
             }
             let mut bytes = [0; 32];
             getrandom::fill(&mut bytes)
                 .map_err(|error| anyhow::anyhow!("no random numbers: {error}"))?;
             write_private(&path, &hex::encode(bytes))
                 .with_context(|| format!("fleet secret {} cannot be written", path.display()))?;
-            read(&path)
+            read_secret(&path)
         }
     }
+}
+
+/// A secret's bytes, without white space around them.
+pub(crate) fn read_secret(path: &Path) -> anyhow::Result<Vec<u8>> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("fleet secret {} cannot be read", path.display()))?;
+    let secret = text.trim().as_bytes().to_vec();
+    anyhow::ensure!(
+        secret.len() >= 16,
+        "fleet secret {}: shorter than 16 bytes",
+        path.display()
+    );
+    Ok(secret)
 }
 
 fn write_private(path: &Path, text: &str) -> std::io::Result<()> {

@@ -21,7 +21,9 @@
 //! | `rules` | what differs between versions of the engine |
 //! | `families` | models whose chats the engine renders by code instead of a template |
 //! | `compiled` | all of it together |
+//! | `bare` | a template alone, for tools |
 
+mod bare;
 mod canonical;
 mod clock;
 mod compiled;
@@ -41,6 +43,7 @@ mod template;
 mod tojson;
 mod tools;
 
+pub use bare::BareTemplate;
 pub use compiled::{CompiledProfile, ProfileError};
 pub use profile::{
     AddedToken, Canonical, CanonicalStep, Capability, ContentFormat, PROFILE_VERSION, Profile,
@@ -199,6 +202,44 @@ impl Skip {
             Self::TemplateError => "template_error",
             Self::TemplateLimit => "template_limit",
             Self::Unsupported => "unsupported",
+        }
+    }
+
+    /// What it means and what can be done, as a sentence for people.
+    #[must_use]
+    pub fn explain(self) -> &'static str {
+        match self {
+            Self::InvalidJson => {
+                "the body is not JSON that can be read (broken, nested too deeply, lone surrogates or NaN)"
+            }
+            Self::InvalidRequest => {
+                "the body is JSON, but not a request that the engine would take; it answers with an error as well"
+            }
+            Self::Multimodal => {
+                "the request has images, audio or video whose placeholders only the engine can expand"
+            }
+            Self::PromptEmbeds => "the prompt is given as embeddings, which have no text",
+            Self::Truncated => {
+                "truncate_prompt_tokens keeps the end of the prompt, so that it has no prefix to share"
+            }
+            Self::RequestTemplate => {
+                "the request brings a chat template of its own, which is not run in the gateway"
+            }
+            Self::NoTemplate => {
+                "the model's folder has no chat template: add chat_template.jinja, or the engine's --chat-template"
+            }
+            Self::PredictedOnly => {
+                "the model's folder tells of something that cannot be reproduced exactly"
+            }
+            Self::TemplateError => {
+                "the chat template refused the conversation or failed; the engine answers with an error as well"
+            }
+            Self::TemplateLimit => {
+                "the chat template used more work or memory than the gateway allows it"
+            }
+            Self::Unsupported => {
+                "the request uses something that the engine handles in a way that is not reproduced"
+            }
         }
     }
 }
