@@ -3,11 +3,13 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 export CARGO_TARGET_DIR := $(CURDIR)/target
+# Real tokenizers that tests find (tools/tokenizers.sh fetches them).
+export PREFIX_PICKER_TOKENIZERS ?= $(CURDIR)/.tools/tokenizers
 WASM := target/wasm32-wasip1/wasm/prefix_picker_filter.wasm
 CARGO_DENY := 0.20.2
 CASE ?=
 
-.PHONY: help build native wasm run stop test test-native test-wasm test-filter e2e e2e-short test-vllm lint bench clean
+.PHONY: help build native wasm run stop test test-native tokenizers test-wasm test-filter e2e e2e-short test-vllm lint bench clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -30,8 +32,11 @@ stop: ## ends what `make run` started
 
 test: test-native test-filter test-wasm e2e-short ## everything: native tests, the wasm tests, a short end-to-end run in real Envoy
 
-test-native:
+test-native: tokenizers
 	cargo test
+
+tokenizers: # real tokenizers for the tests, once; what cannot be fetched is said, and its tests skip
+	@tools/tokenizers.sh
 
 test-filter: # the filter's pure parts; its host calls only link as wasm
 	cargo test -p prefix-picker-filter

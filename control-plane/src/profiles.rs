@@ -20,6 +20,7 @@ mod canonical;
 mod engine;
 mod files;
 mod media;
+mod pieces;
 mod post_processor;
 mod templates;
 mod tokenizer_config;

@@ -7,11 +7,12 @@
 //! |---|---|
 //! | `tokenizer.json`, ByteLevel | characters of GPT-2's alphabet, one per byte |
 //! | `tokenizer.json`, SentencePiece-style | text with U+2581 for a space, `<0xNN>` for a byte |
+//! | `tokenizer.json`, WordPiece | a word's beginning (a space is put before it), or `##` and what continues a word |
 //! | `tekken.json` | base64 of the bytes |
 //! | `*.tiktoken`, `tiktoken.model` | base64 of the bytes, and their rank |
 //!
-//! Added tokens stand for their own text. WordPiece and the like drop white space and case, so that
-//! no bytes can be told: they are refused.
+//! Added tokens stand for their own text. A token for whatever the vocabulary lacks has no bytes that
+//! could be told: it counts as no token at all, and a prompt is known up to it.
 
 use std::collections::BTreeMap;
 

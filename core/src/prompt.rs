@@ -17,7 +17,7 @@
 //! | `request` | JSON body -> [`ParsedRequest`] |
 //! | `messages`, `tools`, `kwargs` | what vLLM does to a request before its template runs |
 //! | `template`, `source`, `markup`, `detect`, `filters`, `tojson`, `methods`, `python`, `clock` | minijinja made equal to Hugging Face's Jinja2 |
-//! | `canonical` | what the tokenizer's normaliser does to the rendered text |
+//! | `canonical`, `normalise` | what the tokenizer's normaliser does to the rendered text |
 //! | `rules` | what differs between versions of the engine |
 //! | `families` | models whose chats the engine renders by code instead of a template |
 //! | `compiled` | all of it together |
@@ -34,6 +34,7 @@ mod kwargs;
 mod markup;
 mod messages;
 mod methods;
+mod normalise;
 mod profile;
 mod python;
 mod request;
@@ -46,8 +47,8 @@ mod tools;
 pub use bare::BareTemplate;
 pub use compiled::{CompiledProfile, ProfileError};
 pub use profile::{
-    AddedToken, Canonical, CanonicalStep, Capability, ContentFormat, PROFILE_VERSION, Profile,
-    Renderer,
+    AddedToken, Canonical, CanonicalStep, Capability, ContentFormat, PROFILE_VERSION, Pieces,
+    Profile, Renderer,
 };
 pub use request::{ParsedRequest, parse_request};
 pub use rules::Rules;

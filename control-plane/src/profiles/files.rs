@@ -14,7 +14,11 @@ pub(super) struct Folder {
 }
 
 impl Folder {
+    /// Opens a folder, or the snapshot of a model that stands in a Hugging Face cache under it
+    /// (`models--org--name`, with `refs/main` and `snapshots/`).
     pub(super) fn open(path: &Path) -> Result<Self, ProfileLoadError> {
+        let snapshot = snapshot(path)?;
+        let path = snapshot.as_deref().unwrap_or(path);
         let names = names_in(path).map_err(|source| ProfileLoadError::Read {
             path: path.to_owned(),
             source,
@@ -99,6 +103,43 @@ impl Folder {
             }
         }
         Ok(found)
+    }
+}
+
+/// Where the files are, if this is a model's folder in a Hugging Face cache: the snapshot that
+/// `refs/main` names, or else the only one.
+fn snapshot(path: &Path) -> Result<Option<PathBuf>, ProfileLoadError> {
+    let cached = path
+        .file_name()
+        .and_then(|name| name.to_str())
+        .is_some_and(|name| name.starts_with("models--"));
+    let below = path.join("snapshots");
+    if !cached || !below.is_dir() {
+        return Ok(None);
+    }
+    let main = path.join("refs").join("main");
+    let main = optional(std::fs::read_to_string(&main), || main.clone())?;
+    // A name and nothing that leads elsewhere.
+    let main = main.map(|name| name.trim().to_owned());
+    if let Some(name) = main.filter(|name| name.bytes().all(|b| b.is_ascii_alphanumeric())) {
+        let named = below.join(&name);
+        if !name.is_empty() && named.is_dir() {
+            return Ok(Some(named));
+        }
+    }
+    let names = names_in(&below).map_err(|source| ProfileLoadError::Read {
+        path: below.clone(),
+        source,
+    })?;
+    match names.as_slice() {
+        [only] => Ok(Some(below.join(only))),
+        _ => Err(ProfileLoadError::Shape {
+            path: below,
+            what: format!(
+                "{} snapshots, and refs/main names none of them: give the snapshot's own folder",
+                names.len()
+            ),
+        }),
     }
 }
 

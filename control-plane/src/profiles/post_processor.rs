@@ -20,12 +20,11 @@ fn one(part: &Value, vocab: &Vocab) -> Result<String, String> {
         Some("ByteLevel") => Ok(String::new()),
         Some("TemplateProcessing") => template(part, vocab),
         Some("RobertaProcessing" | "BertProcessing") => {
-            let cls = part
-                .get("cls")
-                .and_then(|cls| cls.get(0))
-                .and_then(Value::as_str);
-            cls.map(str::to_owned)
-                .ok_or_else(|| "the post-processor's cls token has no text".to_owned())
+            let cls = part.get("cls").and_then(|cls| cls.get(1)?.as_u64());
+            match cls.and_then(|id| u32::try_from(id).ok()) {
+                Some(id) => text(&[id], vocab),
+                None => Err("the post-processor's cls token has no id".to_owned()),
+            }
         }
         other => Err(format!(
             "the post-processor {} is not known",

@@ -123,20 +123,30 @@ fn a_plain_folder_is_exact() {
 fn unknown_parts_make_texts_predicted_only() {
     let cases = [
         (
-            json!({"normalizer": {"type": "NFKC"}}),
-            "the normaliser NFKC is not known",
+            json!({"normalizer": {"type": "NFX"}}),
+            "the normaliser NFX is not known",
         ),
         (
-            json!({"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Lowercase"}]}}),
-            "the normaliser Lowercase is not known",
+            json!({"normalizer": {"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Precompiled", "precompiled_charsmap": "AA=="}]}}),
+            "the normaliser Precompiled is a table of its own, which gateways do not have",
         ),
         (
             json!({"normalizer": {"type": "Replace", "pattern": {"Regex": "a+"}, "content": ""}}),
-            "the normaliser Replace has a regular expression",
+            "the normaliser replaces by the regular expression \"a+\"",
         ),
         (
-            json!({"pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": true}}),
-            "the pre-tokenizer puts a space before text that lacks one",
+            json!({"pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+                {"type": "Digits", "individual_digits": true}, {"type": "ByteLevel", "add_prefix_space": true}]}}),
+            "the pre-tokenizer puts a space before pieces that it cut before",
+        ),
+        (
+            json!({"pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+                {"type": "WhitespaceSplit"}, {"type": "ByteLevel", "add_prefix_space": false}]}}),
+            "the pre-tokenizer drops white space",
+        ),
+        (
+            json!({"normalizer": {"type": "Lowercase"}, "added_tokens": [{"id": 3, "content": "<S>", "normalized": true}]}),
+            "the normaliser changes the added token \"<S>\"",
         ),
         (
             json!({"pre_tokenizer": {"type": "Sequence", "pretokenizers": [
@@ -156,11 +166,37 @@ fn unknown_parts_make_texts_predicted_only() {
     for (parts, expected) in cases {
         assert_eq!(text_obstacle(&byte_level(parts)), expected);
     }
-    let metaspace = json!({"pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "first"}});
-    assert_eq!(
-        text_obstacle(&sentence_piece(metaspace)),
-        "the pre-tokenizer puts a space before text that lacks one"
-    );
+    let cases = [
+        (
+            json!({"pre_tokenizer": {"type": "Metaspace", "replacement": "_"}}),
+            "the pre-tokenizer writes spaces as \"_\"",
+        ),
+        (
+            json!({"pre_tokenizer": {"type": "WhitespaceSplit"}}),
+            "the pre-tokenizer drops white space",
+        ),
+        (
+            json!({"normalizer": {"type": "Sequence", "normalizers": [
+                {"type": "Replace", "pattern": {"String": " "}, "content": "▁"},
+                {"type": "Strip", "strip_left": true, "strip_right": true}]}}),
+            "the normaliser writes spaces as U+2581 before it looks for spaces",
+        ),
+    ];
+    for (parts, expected) in cases {
+        assert_eq!(text_obstacle(&sentence_piece(parts)), expected);
+    }
+}
+
+#[test]
+fn folders_of_other_names_give_the_same_hash() {
+    let tokenizer = byte_level(json!({}));
+    let at = |folder: &str| {
+        let dir = TempDir::with(&[(&format!("{folder}/tokenizer.json"), tokenizer.as_str())]);
+        load_model_dir(&dir.0.join(folder)).unwrap().profile
+    };
+    let (one, other) = (at("one"), at("other"));
+    assert_ne!(one.model, other.model);
+    assert_eq!(one.hash(), other.hash());
 }
 
 #[test]
@@ -228,7 +264,7 @@ fn completions_begin_with_what_the_post_processor_adds() {
     );
     assert_eq!(
         completions(
-            json!({"type": "RobertaProcessing", "cls": ["<s>", 3]}),
+            json!({"type": "RobertaProcessing", "sep": ["</s>", 1], "cls": ["<s>", 3]}),
             "{}"
         ),
         exact("<s>")
@@ -375,9 +411,9 @@ fn folders_that_cannot_be_used() {
     assert!(
         error(&[(
             "tokenizer.json",
-            r#"{"model": {"type": "WordPiece", "vocab": {}}}"#
+            r#"{"model": {"type": "WordLevel", "vocab": {}}}"#
         )])
-        .contains("WordPiece")
+        .contains("WordLevel")
     );
     let tokenizer = byte_level(json!({}));
     let broken = [
@@ -422,6 +458,37 @@ fn a_folder_of_the_hugging_face_cache_has_the_models_name() {
     )]);
     let files = load_model_dir(&dir.0.join("models--Qwen--Qwen3-0.6B/snapshots/abc")).unwrap();
     assert_eq!(files.profile.model, "Qwen/Qwen3-0.6B");
+}
+
+#[test]
+fn a_model_of_a_hugging_face_cache_is_its_snapshot() {
+    let tokenizer = byte_level(json!({}));
+    let cached = |files: &[(&str, &str)]| {
+        let files: Vec<(String, &str)> = files
+            .iter()
+            .map(|(name, text)| (format!("models--org--name/{name}"), *text))
+            .collect();
+        let files: Vec<(&str, &str)> = files
+            .iter()
+            .map(|(name, text)| (name.as_str(), *text))
+            .collect();
+        let dir = TempDir::with(&files);
+        load_model_dir(&dir.0.join("models--org--name")).map(|files| files.profile)
+    };
+    let two = [
+        ("snapshots/abc/tokenizer.json", tokenizer.as_str()),
+        ("snapshots/def/tokenizer.json", tokenizer.as_str()),
+        ("snapshots/def/chat_template.jinja", "def"),
+    ];
+    let main = [&two[..], &[("refs/main", "def\n")]].concat();
+    let profile = cached(&main).unwrap();
+    assert_eq!(profile.model, "org/name");
+    assert_eq!(profile.chat_template.as_deref(), Some("def"));
+    assert!(cached(&two[..1]).is_ok());
+    let error = cached(&two).unwrap_err().to_string();
+    assert!(error.contains("2 snapshots"), "{error}");
+    let elsewhere = [&two[..], &[("refs/main", "../..")]].concat();
+    assert!(cached(&elsewhere).is_err());
 }
 
 #[test]

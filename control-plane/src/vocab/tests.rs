@@ -53,8 +53,8 @@ fn sentence_piece_with_byte_fallback() {
 #[test]
 fn tokenizers_without_bytes_are_refused() {
     assert!(
-        refusal(r#"{"model": {"type": "WordPiece", "vocab": {"a": 0}}}"#)
-            .contains("a WordPiece model")
+        refusal(r#"{"model": {"type": "WordLevel", "vocab": {"a": 0}}}"#)
+            .contains("a WordLevel model")
     );
     assert!(
         refusal(r#"{"model": {"type": "BPE", "vocab": {"a": 0}}}"#).contains("neither ByteLevel")
@@ -83,6 +83,35 @@ fn unigram_lists_number_themselves() {
         bytes.join(",")
     ));
     assert_eq!(vocab.bytes(257), Some(&b" a"[..]));
+}
+
+#[test]
+fn word_pieces_begin_with_a_space_unless_they_continue() {
+    let vocab = table(
+        r###"{"added_tokens": [{"id": 3, "content": "[CLS]"}, {"id": 2, "content": "[UNK]"}],
+            "model": {"type": "WordPiece", "unk_token": "[UNK]",
+            "vocab": {"a": 0, "##b": 1, "[UNK]": 2, "[CLS]": 3, "#": 4}}}"###,
+    );
+    let expected: [Option<&[u8]>; 5] = [Some(b" a"), Some(b"b"), None, Some(b"[CLS]"), Some(b" #")];
+    for (id, bytes) in (0..).zip(expected) {
+        assert_eq!(vocab.bytes(id), bytes, "{id}");
+    }
+}
+
+#[test]
+fn what_a_vocabulary_lacks_is_no_token() {
+    let vocab = table(
+        r#"{"model": {"type": "Unigram", "unk_id": 1, "vocab": [["▁a", 0], ["<unk>", 0], ["<0x41>", 0]]}}"#,
+    );
+    assert_eq!(vocab.bytes(0), Some(&b" a"[..]));
+    assert_eq!(vocab.bytes(1), None);
+    assert_eq!(
+        vocab.bytes(2),
+        Some(&b"<0x41>"[..]),
+        "no bytes to fall back to"
+    );
+    let vocab = table(r#"{"model": {"type": "BPE", "unk_token": "?", "vocab": {"?": 0, "a": 1}}}"#);
+    assert_eq!((vocab.bytes(0), vocab.bytes(1)), (None, Some(&b"a"[..])));
 }
 
 #[test]

@@ -53,6 +53,12 @@ pub(crate) struct ModelJson {
     pub(crate) dropout: Option<f64>,
     #[serde(default)]
     pub(crate) byte_fallback: bool,
+    /// Unigram: the id of what the vocabulary lacks.
+    #[serde(default)]
+    pub(crate) unk_id: Option<u32>,
+    /// BPE and WordPiece: the token of what the vocabulary lacks.
+    #[serde(default)]
+    pub(crate) unk_token: Option<String>,
     #[serde(default)]
     pub(crate) continuing_subword_prefix: Option<String>,
     #[serde(default)]
@@ -103,7 +109,13 @@ pub(crate) enum TokenStyle {
     ByteLevel,
     /// U+2581 for a space, `<0xNN>` for a byte.
     SentencePiece,
+    /// Words without the spaces between them; `##` before what continues a word. A token's bytes are
+    /// those of a space and itself, or of itself alone where it continues a word.
+    WordPiece,
 }
+
+/// What marks a token that continues a word, unless the file says otherwise.
+const CONTINUES: &str = "##";
 
 impl TokenizerJson {
     pub(crate) fn parse(json: &[u8]) -> Result<Self, VocabError> {
@@ -116,17 +128,19 @@ impl TokenizerJson {
     /// How the vocabulary writes bytes.
     pub(crate) fn style(&self) -> Result<TokenStyle, VocabError> {
         let kind = self.model.r#type.as_deref().unwrap_or("BPE");
-        if !matches!(kind, "BPE" | "Unigram") {
+        if !matches!(kind, "BPE" | "Unigram" | "WordPiece") {
             return Err(VocabError::Unsupported(format!("a {kind} model")));
         }
-        let affix = [
-            &self.model.continuing_subword_prefix,
-            &self.model.end_of_word_suffix,
-        ]
-        .into_iter()
-        .flatten()
-        .find(|affix| !affix.is_empty());
-        if let Some(affix) = affix {
+        let some = |affix: &Option<String>| affix.clone().filter(|affix| !affix.is_empty());
+        if let Some(affix) = some(&self.model.end_of_word_suffix) {
+            return Err(VocabError::Unsupported(format!(
+                "word ends are marked with {affix:?}"
+            )));
+        }
+        if kind == "WordPiece" {
+            return Ok(TokenStyle::WordPiece);
+        }
+        if let Some(affix) = some(&self.model.continuing_subword_prefix) {
             return Err(VocabError::Unsupported(format!(
                 "word parts are marked with {affix:?}"
             )));
@@ -140,9 +154,24 @@ impl TokenizerJson {
         if self.model.byte_fallback {
             return self.check_fallback().map(|()| TokenStyle::SentencePiece);
         }
+        // What it lacks becomes a token that we know to be unknown.
+        if kind == "Unigram" || self.unknown_id().is_some() {
+            return Ok(TokenStyle::SentencePiece);
+        }
         Err(VocabError::Unsupported(format!(
             "a {kind} model, neither ByteLevel nor with byte fallback, loses what its vocabulary lacks"
         )))
+    }
+
+    /// The token that stands for whatever the vocabulary lacks, so for no bytes that could be told.
+    pub(crate) fn unknown_id(&self) -> Option<u32> {
+        let name = self.model.unk_token.as_ref();
+        let named = || {
+            let tokens = &self.model.vocab.0;
+            let (_, id) = tokens.iter().find(|(token, _)| Some(token) == name)?;
+            Some(*id)
+        };
+        self.model.unk_id.or_else(named)
     }
 
     /// With byte fallback there must be a token for each byte, else text is lost after all.
@@ -172,8 +201,13 @@ impl TokenizerJson {
         let style = self.style()?;
         let bytes = |token: &str| match style {
             TokenStyle::ByteLevel => alphabet::bytes_of(token),
-            TokenStyle::SentencePiece => sentence_piece_bytes(token),
+            TokenStyle::SentencePiece => sentence_piece_bytes(token, self.model.byte_fallback),
+            TokenStyle::WordPiece => self.word_piece_bytes(token),
         };
+        // With bytes to fall back to, only a client that writes it gets the unknown token.
+        let unknown = self
+            .unknown_id()
+            .filter(|_| style != TokenStyle::ByteLevel && !self.model.byte_fallback);
         let model = self
             .model
             .vocab
@@ -188,7 +222,16 @@ impl TokenizerJson {
         let more = more_added
             .iter()
             .map(|(id, text)| (*id, text.clone().into_bytes()));
-        Vocab::from_tokens(model.chain(added).chain(more))
+        let known = |(id, _): &(u32, Vec<u8>)| Some(*id) != unknown;
+        Vocab::from_tokens(model.chain(added).chain(more).filter(known))
+    }
+
+    fn word_piece_bytes(&self, token: &str) -> Vec<u8> {
+        let continues = self.model.continuing_subword_prefix.as_deref();
+        match token.strip_prefix(continues.unwrap_or(CONTINUES)) {
+            Some(rest) => rest.as_bytes().to_vec(),
+            None => format!(" {token}").into_bytes(),
+        }
     }
 
     /// Runs of U+2581 that are added tokens and ordinary tokens at once (Gemma): nearly always the
@@ -250,8 +293,8 @@ fn fallback_byte(token: &str) -> Option<u8> {
     }
 }
 
-fn sentence_piece_bytes(token: &str) -> Vec<u8> {
-    match fallback_byte(token) {
+fn sentence_piece_bytes(token: &str, byte_fallback: bool) -> Vec<u8> {
+    match fallback_byte(token).filter(|_| byte_fallback) {
         Some(byte) => vec![byte],
         None => token.replace(SPACE_MARK, " ").into_bytes(),
     }

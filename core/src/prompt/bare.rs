@@ -56,8 +56,7 @@ impl BareTemplate {
 
 fn variables(conversation: &Value) -> Result<Vec<(Value, Value)>, Skip> {
     let get = |name: &str| field(conversation, name);
-    let mut variables: BTreeMap<Value, Value> =
-        get("kwargs").iter().flat_map(|map| pairs(map)).collect();
+    let mut variables: BTreeMap<Value, Value> = get("kwargs").iter().flat_map(pairs).collect();
     for (name, text) in SPECIAL_TOKENS {
         variables.insert(name.into(), text.into());
     }

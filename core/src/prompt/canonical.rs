@@ -3,25 +3,17 @@
 //! Added tokens are found first, in the text as it is; the steps then run on each piece between
 //! them. For most models there is nothing to do, and for NFC a look at the bytes usually tells so.
 
-use std::borrow::Cow;
-
-use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
-
-use super::profile::{AddedToken, Canonical, CanonicalStep};
-
-/// Every character below U+0300 stays as it is in NFC, whatever stands around it. The UTF-8 of the
-/// others begins with this byte or a greater one.
-const FIRST_SUSPECT_LEAD: u8 = 0xcc;
-/// Bytes looked at together for being ASCII.
-const STRIDE_BYTES: usize = 128;
+use super::normalise;
+use super::profile::{AddedToken, Canonical, CanonicalStep, Pieces};
 
 /// A [`Canonical`], made ready.
 #[derive(Debug)]
 pub(super) struct Canonicaliser {
     steps: Vec<CanonicalStep>,
+    pieces: Pieces,
     /// Found in the text as it is.
     raw: Tokens,
-    /// Found after the steps, and only if they take white space along.
+    /// Found after the steps; none where it makes no difference.
     normalized: Tokens,
     prefix: String,
 }
@@ -37,18 +29,21 @@ impl Canonicaliser {
             .filter(|token| !token.content.is_empty());
         let (normalized, raw): (Vec<_>, Vec<_>) = tokens.cloned().partition(|t| t.normalized);
         let strips = |token: &AddedToken| token.lstrip || token.rstrip;
-        let raw = Tokens::new(if steps.is_empty() && !raw.iter().any(strips) {
+        // Where runs stay as they are it does not matter where they end.
+        let whole = canonical.pieces == Pieces::Whole;
+        let raw = Tokens::new(if whole && steps.is_empty() && !raw.iter().any(strips) {
             Vec::new()
         } else {
             raw
         });
-        let normalized = Tokens::new(if normalized.iter().any(strips) {
-            normalized
-        } else {
+        let normalized = Tokens::new(if whole && !normalized.iter().any(strips) {
             Vec::new()
+        } else {
+            normalized
         });
         Self {
             steps,
+            pieces: canonical.pieces.clone(),
             raw,
             normalized,
             prefix: canonical.completions_prefix.clone(),
@@ -71,117 +66,71 @@ impl Canonicaliser {
     fn changes_nothing(&self, text: &str) -> bool {
         let only_nfc = self.steps.iter().all(|step| *step == CanonicalStep::Nfc);
         let strips = self.raw.strips || self.normalized.strips;
-        only_nfc && !strips && (self.steps.is_empty() || is_surely_nfc(text))
+        self.pieces == Pieces::Whole
+            && only_nfc
+            && !strips
+            && (self.steps.is_empty() || normalise::is_surely_nfc(text))
     }
 
     fn rebuild(&self, text: &str) -> String {
         let mut out = String::with_capacity(text.len() + text.len() / 16);
+        // Only the very beginning of the prompt is the first run.
+        let mut first = true;
         for piece in self.raw.split(text) {
             match piece {
-                Piece::Token(token) => out.push_str(token),
+                Piece::Token(token) => {
+                    out.push_str(token);
+                    first = false;
+                }
+                Piece::Text("") => {}
                 Piece::Text(run) => {
-                    let run = self.normalise(run);
+                    let run = normalise::run(&self.steps, run);
                     for piece in self.normalized.split(&run) {
                         match piece {
-                            Piece::Token(text) | Piece::Text(text) => out.push_str(text),
+                            Piece::Token(token) => out.push_str(token),
+                            Piece::Text(text) => self.put(text, first, &mut out),
                         }
+                        first = false;
                     }
+                    first = false;
                 }
             }
         }
         out
     }
 
-    fn normalise<'a>(&self, run: &'a str) -> Cow<'a, str> {
-        let mut run = Cow::Borrowed(run);
-        for step in &self.steps {
-            match step {
-                CanonicalStep::Nfc if is_surely_nfc(&run) => {}
-                CanonicalStep::Nfc => run = Cow::Owned(nfc(&run)),
-                CanonicalStep::Prepend(_) if run.is_empty() => {}
-                CanonicalStep::Prepend(before) => run = Cow::Owned(before.clone() + &run),
-                CanonicalStep::Replace { from, to } => {
-                    if run.contains(from.as_str()) {
-                        run = Cow::Owned(run.replace(from.as_str(), to));
-                    }
+    /// Puts a run as the pre-tokenizer leaves it.
+    fn put(&self, run: &str, first: bool, out: &mut String) {
+        match &self.pieces {
+            Pieces::Whole => out.push_str(run),
+            Pieces::Spaced { first_only } => {
+                let wanted = first || !first_only;
+                if wanted && !run.is_empty() && !run.starts_with(' ') {
+                    out.push(' ');
+                }
+                out.push_str(run);
+            }
+            Pieces::Words { punctuation, marks } => {
+                for word in run.split(char::is_whitespace) {
+                    put_word(word, *punctuation, *marks, out);
                 }
             }
         }
-        run
     }
 }
 
-/// A quick "yes"; otherwise a closer look is needed.
-fn is_surely_nfc(text: &str) -> bool {
-    next_suspect(text, 0).is_none()
-}
-
-/// Where the next character stands that might not stay as it is: not below U+0300, and in none of
-/// the large blocks without combining characters.
-fn next_suspect(text: &str, from: usize) -> Option<usize> {
-    let mut at = from;
-    while let Some(rest) = text.as_bytes().get(at..) {
-        // ASCII in large steps.
-        let stride = rest.get(..STRIDE_BYTES).unwrap_or(rest);
-        if stride.is_empty() {
-            return None;
+/// Puts a word, or the several that punctuation makes of it, each after a space.
+fn put_word(word: &str, punctuation: bool, marks: bool, out: &mut String) {
+    let parts = |c: char| punctuation && normalise::is_punctuation(c);
+    let mut alone = true;
+    for (at, c) in word.char_indices() {
+        let is_mark = marks && c == normalise::SPACE_MARK;
+        if (at == 0 || alone || parts(c)) && !is_mark {
+            out.push(' ');
         }
-        if stride.is_ascii() {
-            at += stride.len();
-            continue;
-        }
-        let Some(lead) = stride.iter().position(|&byte| byte >= FIRST_SUSPECT_LEAD) else {
-            at += stride.len();
-            continue;
-        };
-        at += lead;
-        let c = text.get(at..)?.chars().next()?;
-        if !is_inert(c) {
-            return Some(at);
-        }
-        at += c.len_utf8();
+        out.push(if is_mark { ' ' } else { c });
+        alone = parts(c);
     }
-    None
-}
-
-/// Never changes in NFC nor combines with what stands before it (a part of those that do not).
-fn is_inert(c: char) -> bool {
-    matches!(c,
-        '\0'..='\u{2ff}'
-        | '\u{400}'..='\u{482}' // Cyrillic
-        | '\u{2010}'..='\u{205e}' // dashes, quotes, dots
-        | '\u{2500}'..='\u{25ff}' // box drawing
-        | '\u{3001}'..='\u{3029}' // CJK punctuation
-        | '\u{3041}'..='\u{3096}' // hiragana
-        | '\u{30a1}'..='\u{30fe}' // katakana
-        | '\u{4e00}'..='\u{9fff}' // Chinese characters
-        | '\u{ac00}'..='\u{d7a3}' // hangul syllables
-        | '\u{ff01}'..='\u{ffef}' // full-width forms
-        | '\u{1f300}'..='\u{1faff}' // emoji
-    )
-}
-
-/// NFC, piece by piece: nothing composes with an ASCII character before it, so each piece begins
-/// with one.
-fn nfc(text: &str) -> String {
-    let mut out = String::with_capacity(text.len());
-    let bytes = text.as_bytes();
-    let mut done = 0;
-    while let Some(at) = next_suspect(text, done) {
-        let before = bytes.get(done..at).unwrap_or_default();
-        let start = done + before.iter().rposition(u8::is_ascii).unwrap_or(0);
-        let after = bytes.get(at..).unwrap_or_default();
-        let end = at + after.iter().position(u8::is_ascii).unwrap_or(after.len());
-        out.push_str(text.get(done..start).unwrap_or_default());
-        let piece = text.get(start..end).unwrap_or_default();
-        match is_nfc_quick(piece.chars()) {
-            IsNormalized::Yes => out.push_str(piece),
-            _ => out.extend(piece.nfc()),
-        }
-        done = end;
-    }
-    out.push_str(text.get(done..).unwrap_or_default());
-    out
 }
 
 enum Piece<'a> {
@@ -283,22 +232,4 @@ fn is_whole(text: &str, at: usize, token: &AddedToken) -> bool {
         .get(at + token.content.len()..)
         .and_then(|t| t.chars().next());
     !token.single_word || !(before.is_some_and(is_word) || after.is_some_and(is_word))
-}
-
-#[cfg(test)]
-mod tests {
-    use unicode_normalization::char::canonical_combining_class;
-    #[cfg(all(target_arch = "wasm32", target_os = "unknown"))]
-    use wasm_bindgen_test::wasm_bindgen_test as test;
-
-    use super::*;
-
-    #[test]
-    fn inert_characters_never_change() {
-        for c in ('\0'..=char::MAX).filter(|&c| is_inert(c)) {
-            let quick = is_nfc_quick(core::iter::once(c));
-            assert_eq!(quick, IsNormalized::Yes, "{c:?}");
-            assert_eq!(canonical_combining_class(c), 0, "{c:?}");
-        }
-    }
 }

@@ -92,11 +92,16 @@ impl Profile {
     /// Identity of the text that this profile makes: the first 8 bytes, big-endian, of SHA-256 over
     /// its JSON (fields in declared order, maps sorted, no white space).
     ///
-    /// The model's name is part of it; so is everything else.
+    /// Everything is part of it but the model's name: that is for people, and two control planes may
+    /// have the same files in folders of different names.
     #[must_use]
     pub fn hash(&self) -> u64 {
+        let nameless = Self {
+            model: String::new(),
+            ..self.clone()
+        };
         // Strings, numbers and maps with string keys: this cannot fail.
-        let json = serde_json::to_vec(self).unwrap_or_default();
+        let json = serde_json::to_vec(&nameless).unwrap_or_default();
         let digest = Sha256::digest(&json);
         digest
             .iter()
@@ -149,6 +154,8 @@ pub struct Canonical {
     pub steps: Vec<CanonicalStep>,
     /// Tokens that are found in text before any step runs.
     pub added_tokens: Vec<AddedToken>,
+    /// What the pre-tokenizer adds and drops after the steps.
+    pub pieces: Pieces,
     /// Text of what the post-processor puts before a prompt when special tokens are on
     /// (`/v1/completions`): the BOS token, or nothing.
     pub completions_prefix: String,
@@ -160,6 +167,33 @@ pub struct Canonical {
 pub enum CanonicalStep {
     /// Unicode normalisation form C.
     Nfc,
+    /// Unicode normalisation form D.
+    Nfd,
+    /// Unicode normalisation form KC.
+    Nfkc,
+    /// Unicode normalisation form KD.
+    Nfkd,
+    /// Every character in lower case, whatever stands around it.
+    Lowercase,
+    /// Combining marks dropped.
+    DropMarks,
+    /// Marks that take no space of their own dropped (BERT's accents).
+    DropNonspacing,
+    /// White space at the ends of the run dropped.
+    Strip {
+        /// At its beginning.
+        left: bool,
+        /// At its end.
+        right: bool,
+    },
+    /// Two spaces or more become one text.
+    Squeeze(String),
+    /// Control characters dropped, odd white space made spaces, as `nmt_nfkc` of SentencePiece does.
+    Nmt,
+    /// Control characters dropped, white space made spaces, as BERT does.
+    BertClean,
+    /// Spaces around each Chinese character, as BERT does.
+    BertChinese,
     /// Text put before the run, if the run is not empty.
     Prepend(String),
     /// Every occurrence of a text replaced.
@@ -168,6 +202,27 @@ pub enum CanonicalStep {
         from: String,
         /// What takes its place.
         to: String,
+    },
+}
+
+/// What a pre-tokenizer adds and drops in each run of text between added tokens.
+#[derive(Clone, PartialEq, Eq, Debug, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Pieces {
+    /// Nothing.
+    #[default]
+    Whole,
+    /// A space is put before a run that does not begin with one.
+    Spaced {
+        /// Only before a run that is the prompt's beginning.
+        first_only: bool,
+    },
+    /// Only words count: white space is dropped, and a space is put before each word.
+    Words {
+        /// Each punctuation character is a word of its own, as in BERT.
+        punctuation: bool,
+        /// U+2581 stands for a space: no other is put before a word that begins with it.
+        marks: bool,
     },
 }
 

@@ -102,6 +102,7 @@ fn profiles() -> Vec<CompiledProfile> {
                 ..AddedToken::default()
             })
             .to_vec(),
+        pieces: crate::prompt::Pieces::Whole,
         completions_prefix: "<s>".to_owned(),
     };
     let profile = |template: &str| Profile {
