@@ -104,8 +104,12 @@ pub enum LogFormat {
 pub struct PoolConfig {
     /// `name`: names the pool in metrics and logs, and is part of its hashes. Required.
     pub name: String,
-    /// `model_dir`: the model's folder: tokenizer and chat template. Required.
+    /// `model_dir`: the model's folder: tokenizer and chat template. Required, but where `model` is
+    /// given.
     pub model_dir: PathBuf,
+    /// `model` and `revision`: in place of `model_dir`, the model's name on the Hugging Face hub. Its
+    /// files must be in the cache on this machine (see [`crate::hub`]). Default none, and `main`.
+    pub hub: Option<HubModel>,
     /// `models`: model names in requests that mean this pool. At least one.
     pub models: Vec<String>,
     /// `clusters`: Envoy clusters that route to this pool. At least one.
@@ -129,6 +133,15 @@ pub struct PoolConfig {
     pub api_key_file: Option<PathBuf>,
     /// `replicas`: at least one.
     pub replicas: Vec<ReplicaConfig>,
+}
+
+/// A model by name.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HubModel {
+    /// `org/name`.
+    pub model: String,
+    /// A branch, tag or commit.
+    pub revision: Option<String>,
 }
 
 /// Whether token-id prompts are indexed.

@@ -5,6 +5,7 @@
 //! |---|---|
 //! | [`events`] | ZMQ frames -> KV events |
 //! | [`vocab`] | token ids -> bytes |
+//! | [`hub`] | a model's name -> its folder in the Hugging Face cache |
 //! | [`profiles`] | a model's folder -> prompt profile and vocabulary |
 //! | [`block_hash`] | vLLM's own block hash, recomputed |
 //! | [`subscriber`] | follows one engine's events: order, replay, restarts |
@@ -25,6 +26,7 @@ pub mod config;
 pub mod engine;
 pub mod events;
 pub mod facts;
+pub mod hub;
 pub mod index;
 pub mod metrics;
 pub mod parts;

@@ -8,6 +8,7 @@ use prefix_picker_core::prompt::{self, Capability, CompiledProfile, Profile, Rul
 
 use crate::config::{ContentFormat, EngineFlags, PoolConfig};
 use crate::engine::PoolParts;
+use crate::hub;
 use crate::profiles::load_model_dir_with;
 
 /// Most bytes of a `chat_template` file. The largest of a public model has 30 KB.
@@ -33,15 +34,15 @@ pub fn load(pool: &PoolConfig) -> anyhow::Result<PoolParts> {
             })
         })
         .transpose()?;
-    let files = load_model_dir_with(&pool.model_dir, flags.tokenizer_mode, template).with_context(
-        || {
-            format!(
-                "pool {}: model_dir {} cannot be used",
-                pool.name,
-                pool.model_dir.display()
-            )
-        },
-    )?;
+    let dir = match &pool.hub {
+        None => pool.model_dir.clone(),
+        Some(hub) => hub::resolve(&hub.model, hub.revision.as_deref())
+            .with_context(|| format!("pool {}: model cannot be used", pool.name))?,
+    };
+    let files = load_model_dir_with(&dir, flags.tokenizer_mode, template).with_context(|| {
+        let name = &pool.name;
+        format!("pool {name}: model_dir {} cannot be used", dir.display())
+    })?;
     let mut profile = files.profile;
     apply(flags, &mut profile);
     if let Err(error) = CompiledProfile::compile(&profile) {

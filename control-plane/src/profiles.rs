@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use prefix_picker_core::prompt::{Canonical, Capability, Profile};
+use prefix_picker_core::prompt::{Canonical, CanonicalStep, Capability, Profile};
 
 use crate::vocab::tokenizer_json::TokenizerJson;
 use crate::vocab::{Vocab, VocabError};
@@ -251,30 +251,38 @@ impl Tokenizer {
     }
 
     /// tiktoken files come with Python code of the model's own; what that does to text is known for
-    /// Moonshot's only.
+    /// Moonshot's and for the first Qwen's.
     fn tiktoken(
         folder: &Folder,
         name: &str,
         config: &TokenizerConfig,
     ) -> Result<Self, ProfileLoadError> {
         let text = folder.text(name)?.unwrap_or_default();
-        let specials = config
+        let class = config.tokenizer_class.as_deref().unwrap_or("none");
+        let mut specials: BTreeMap<u32, String> = config
             .added_tokens
             .iter()
             .map(|token| (token.id, token.content.clone()))
             .collect();
+        let mut steps = Vec::new();
+        if class == "QWenTokenizer" {
+            specials = first_qwen_specials();
+            // Of the whole text, special tokens and all.
+            steps.push(CanonicalStep::Nfc);
+        }
         let vocab =
             Vocab::from_tiktoken(&text, &specials).map_err(|source| ProfileLoadError::Vocab {
                 path: folder.file(name),
                 source,
             })?;
-        let class = config.tokenizer_class.as_deref().unwrap_or("none");
         let text_obstacle = if specials.is_empty() {
             Some(
                 "tokenizer_config.json lists no added_tokens_decoder: special tokens are unknown"
                     .to_owned(),
             )
-        } else if class == "TikTokenTokenizer" {
+        } else if class == "QWenTokenizer" && vocab.bytes(FIRST_QWEN_SPECIAL - 1).is_none() {
+            Some("the vocabulary is not that of the first Qwen".to_owned())
+        } else if matches!(class, "TikTokenTokenizer" | "QWenTokenizer") {
             None
         } else {
             Some(format!(
@@ -283,11 +291,26 @@ impl Tokenizer {
         };
         Ok(Self {
             vocab,
-            canonical: Canonical::default(),
+            canonical: Canonical {
+                steps,
+                ..Canonical::default()
+            },
             text_obstacle,
             prefix: Ok(String::new()),
         })
     }
+}
+
+/// The first special token of the first Qwen's tokenizer.
+const FIRST_QWEN_SPECIAL: u32 = 151_643;
+
+/// Special tokens of the first Qwen (`tokenization_qwen.py` beside its `qwen.tiktoken`).
+fn first_qwen_specials() -> BTreeMap<u32, String> {
+    let named = ["<|endoftext|>", "<|im_start|>", "<|im_end|>"].map(str::to_owned);
+    let extra = (0..205).map(|number| format!("<|extra_{number}|>"));
+    (FIRST_QWEN_SPECIAL..)
+        .zip(named.into_iter().chain(extra))
+        .collect()
 }
 
 #[cfg(test)]

@@ -266,6 +266,57 @@ pools:
 }
 
 #[test]
+fn a_model_of_the_hugging_face_cache() {
+    let dir = Temp::new("hub");
+    let snapshot = dir.0.join("hub/models--org--sim/snapshots/abc");
+    std::fs::create_dir_all(&snapshot).unwrap();
+    for file in std::fs::read_dir(model()).unwrap() {
+        let file = file.unwrap();
+        if file.file_type().unwrap().is_file() {
+            std::fs::copy(file.path(), snapshot.join(file.file_name())).unwrap();
+        }
+    }
+    dir.file("hub/models--org--sim/refs/main", "abc");
+    let program = |model: &str, config: &str| {
+        Command::new(env!("CARGO_BIN_EXE_prefix-picker"))
+            .env_remove("HF_HUB_CACHE")
+            .env("HF_HOME", &dir.0)
+            .args(["render", model, config, "--path", "/v1/chat/completions"])
+            .arg("--request")
+            .arg(dir.file("body.json", CHAT))
+            .output()
+            .unwrap()
+    };
+    assert_eq!(out(&program("--model", "org/sim")), chat_text());
+    let missing = program("--model", "org/other");
+    assert_eq!(missing.status.code(), Some(1));
+    assert!(
+        err(&missing).contains("hf download org/other"),
+        "{}",
+        err(&missing)
+    );
+    let pool = |fields: &str| {
+        let config = format!(
+            "{{tokens: [a-token], data_dir: {}, pools: [{{name: demo, {fields}, models: [demo], clusters: [pool], \
+             replicas: [{{endpoint: '127.0.0.1:1', events: 'tcp://127.0.0.1:2'}}]}}]}}",
+            dir.0.display(),
+        );
+        let config = dir.file("config.yaml", &config);
+        program("--config", config.to_str().unwrap())
+    };
+    assert_eq!(out(&pool("model: org/sim, revision: abc")), chat_text());
+    for (fields, message) in [
+        ("model: org/sim, model_dir: x", "both this and model_dir"),
+        ("model_dir: x, revision: y", "without model"),
+    ] {
+        let refused = pool(fields);
+        assert_eq!(refused.status.code(), Some(2));
+        assert!(err(&refused).contains(message), "{}", err(&refused));
+    }
+    assert!(err(&pool("model: org/sim, revision: nope")).contains("pool demo: model"));
+}
+
+#[test]
 fn wrong_arguments_say_what_to_do() {
     let cases: [(&[&str], i32, &str); 7] = [
         (&[], 2, "nothing to render"),

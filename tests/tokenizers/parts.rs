@@ -143,7 +143,7 @@ fn normalizers() {
         json!({"type": "Strip", "strip_left": true, "strip_right": false}),
         json!({"type": "Strip", "strip_left": true, "strip_right": true}),
         json!({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": " "}),
-        json!({"type": "Replace", "pattern": {"String": "a"}, "content": "bb"}),
+        json!({"type": "Replace", "pattern": {"String": "e"}, "content": "33"}),
         json!({"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true, "strip_accents": null, "lowercase": true}),
         json!({"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": false, "strip_accents": true, "lowercase": false}),
         sequence(&[

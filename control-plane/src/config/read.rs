@@ -9,7 +9,7 @@ use serde_json::Value;
 use super::fields::{Errors, Fields, as_text};
 use super::flags;
 use super::{
-    Config, FieldError, FleetSecret, LogFormat, PoolConfig, REPLICAS_MAX, ReplicaConfig,
+    Config, FieldError, FleetSecret, HubModel, LogFormat, PoolConfig, REPLICAS_MAX, ReplicaConfig,
     TOKENS_MAX, TokenIds,
 };
 
@@ -35,6 +35,8 @@ pub(super) const TOP: &[&str] = &[
 pub(super) const POOL: &[&str] = &[
     "name",
     "model_dir",
+    "model",
+    "revision",
     "models",
     "clusters",
     "token_ids",
@@ -191,7 +193,11 @@ fn pool(value: &Value, path: &str, errors: &mut Errors) -> Option<PoolConfig> {
     let name = f
         .required_text("name", "a name", errors)
         .filter(|name| check_name(name, &f.at("name"), errors));
-    let model_dir = f.required_text("model_dir", "the model's folder", errors);
+    let hub = hub_model(&f, errors);
+    let model_dir = match &hub {
+        Some(_) => None,
+        None => f.required_text("model_dir", "the model's folder", errors),
+    };
     let models = some_texts(&f, "models", "at least one model name", errors);
     let clusters = some_texts(&f, "clusters", "at least one Envoy cluster", errors);
     f.required("replicas", "at least one replica", errors);
@@ -211,6 +217,7 @@ fn pool(value: &Value, path: &str, errors: &mut Errors) -> Option<PoolConfig> {
     Some(PoolConfig {
         name: name.unwrap_or_default().to_owned(),
         model_dir: PathBuf::from(model_dir.unwrap_or_default()),
+        hub,
         models,
         clusters,
         token_ids: f.choice("token_ids", TokenIds::Auto, &token_ids, errors),
@@ -225,6 +232,25 @@ fn pool(value: &Value, path: &str, errors: &mut Errors) -> Option<PoolConfig> {
         adapters_on_demand: f.flag("adapters_on_demand", false, errors),
         api_key_file: f.text("api_key_file", "a file", errors).map(PathBuf::from),
         replicas,
+    })
+}
+
+/// `model` and `revision`, in place of `model_dir`.
+fn hub_model(f: &Fields<'_>, errors: &mut Errors) -> Option<HubModel> {
+    let model = f.text("model", "a model's name like org/name", errors);
+    let revision = f.text("revision", "a branch, tag or commit", errors);
+    if model.is_some() && f.raw("model_dir").is_some() {
+        errors.add(
+            &f.at("model"),
+            "both this and model_dir: expected one of them",
+        );
+    }
+    if model.is_none() && revision.is_some() {
+        errors.add(&f.at("revision"), "without model: expected both or neither");
+    }
+    model.map(|model| HubModel {
+        model: model.to_owned(),
+        revision: revision.map(str::to_owned),
     })
 }
 

@@ -445,7 +445,23 @@ fn tiktoken_files_of_known_code() {
     let kimi = with(&config("TikTokenTokenizer"));
     assert_eq!(kimi.vocab.bytes(2), Some(&b"<|im_end|>"[..]));
     assert_eq!(kimi.profile.chat, Capability::Exact);
-    assert!(why(&with(&config("QWenTokenizer")).profile.chat).contains("Python code"));
+    assert!(why(&with(&config("Other")).profile.chat).contains("Python code"));
+    assert!(
+        why(&with(&config("QWenTokenizer")).profile.chat).contains("not that of the first Qwen")
+    );
+    let qwen = load(&[
+        ("qwen.tiktoken", "YQ== 0\nYg== 151642\n"),
+        (
+            "tokenizer_config.json",
+            r#"{"tokenizer_class": "QWenTokenizer"}"#,
+        ),
+        ("chat_template.jinja", "x"),
+    ])
+    .unwrap();
+    assert_eq!(qwen.profile.chat, Capability::Exact);
+    assert_eq!(qwen.profile.canonical.steps, [CanonicalStep::Nfc]);
+    assert_eq!(qwen.vocab.bytes(151_645), Some(&b"<|im_end|>"[..]));
+    assert_eq!(qwen.vocab.bytes(151_850), Some(&b"<|extra_204|>"[..]));
     assert!(why(&with("{}").profile.chat).contains("special tokens are unknown"));
 }
 

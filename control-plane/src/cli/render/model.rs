@@ -15,9 +15,15 @@ pub(super) struct Args {
     /// The model's folder: tokenizer and chat template
     #[arg(long, value_name = "DIR")]
     pub(super) model_dir: Option<PathBuf>,
+    /// The model by its name on the Hugging Face hub, from the cache on this machine
+    #[arg(long, value_name = "ORG/NAME", conflicts_with = "model_dir")]
+    model: Option<String>,
+    /// Its branch, tag or commit. Default: main
+    #[arg(long, value_name = "REVISION", requires = "model")]
+    revision: Option<String>,
     /// Take the model's folder and the engines' flags from a pool of this configuration (--pool,
     /// unless it has but one)
-    #[arg(long, value_name = "FILE.yaml", conflicts_with = "model_dir")]
+    #[arg(long, value_name = "FILE.yaml", conflicts_with_all = ["model_dir", "model"])]
     pub(super) config: Option<PathBuf>,
     /// The pool's name, part of every block hash. Default with --model-dir: `default`
     #[arg(long, value_name = "NAME")]
@@ -47,10 +53,18 @@ pub(super) enum ModelError {
 
 /// The pool's name and the profile.
 pub(super) fn load(args: &Args) -> Result<(String, Profile), ModelError> {
-    let (pool, mut profile) = match (&args.model_dir, &args.config) {
+    let dir = match (&args.model_dir, &args.model) {
+        (Some(dir), _) => Some(dir.clone()),
+        (None, Some(model)) => {
+            let found = crate::hub::resolve(model, args.revision.as_deref());
+            Some(found.context("--model cannot be used")?)
+        }
+        (None, None) => None,
+    };
+    let (pool, mut profile) = match (dir, &args.config) {
         (Some(dir), _) => {
             let mode = args.tokenizer_mode.unwrap_or_default();
-            let files = load_model_dir_as(dir, mode)
+            let files = load_model_dir_as(&dir, mode)
                 .with_context(|| format!("model folder {} cannot be used", dir.display()))?;
             let pool = args.pool.clone().unwrap_or_else(|| "default".to_owned());
             (pool, files.profile)
@@ -58,7 +72,8 @@ pub(super) fn load(args: &Args) -> Result<(String, Profile), ModelError> {
         (None, Some(_)) => of_config(args)?,
         (None, None) => {
             return Err(ModelError::Arguments(
-                "no model: give --model-dir DIR, or --config prefix-picker.yaml".to_owned(),
+                "no model: give --model-dir DIR, --model ORG/NAME, or --config prefix-picker.yaml"
+                    .to_owned(),
             ));
         }
     };
