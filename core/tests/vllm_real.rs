@@ -81,7 +81,7 @@ fn profile(tokenizer: &Value, config: &Value) -> Profile {
         canonical: Canonical {
             steps: vec![CanonicalStep::Nfc],
             added_tokens: added,
-            completions_prefix: String::new(),
+            ..Canonical::default()
         },
         ..Profile::default()
     }
