@@ -254,10 +254,6 @@ impl core::fmt::Display for Skip {
 impl std::error::Error for Skip {}
 
 #[cfg(all(test, not(target_arch = "wasm32")))]
-#[expect(
-    clippy::unwrap_used,
-    reason = "helpers of tests fail by panicking, too"
-)]
 mod corpus_tests;
 #[cfg(test)]
 mod jinja_tests;
