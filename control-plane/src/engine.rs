@@ -212,6 +212,17 @@ impl Engine {
         }
     }
 
+    /// Forgets what a replica holds for a LoRA adapter: it was loaded anew under the same name, or
+    /// from another path. Returns how many engine blocks that were.
+    pub fn drop_adapter(&self, replica: ReplicaIndex, name: &str) -> usize {
+        let Some(pool) = self.pool_of(replica) else {
+            return 0;
+        };
+        let gone = lock(&pool.index).drop_adapter(replica, name);
+        self.dirty.notify_one();
+        gone
+    }
+
     /// How far a replica's events have been applied.
     #[must_use]
     pub fn position(&self, replica: ReplicaIndex) -> Option<Position> {

@@ -12,6 +12,7 @@
 //! Pure: no I/O, no clock. Absent here: order, gaps and restarts of the event stream, which are the
 //! subscriber's part.
 
+mod adapters;
 mod arena;
 mod blocks;
 mod credit;
@@ -21,6 +22,7 @@ mod groups;
 mod held;
 mod holdings;
 mod kv_groups;
+mod media;
 mod nodes;
 mod pending;
 mod replica;
@@ -39,6 +41,7 @@ pub use stats::{ApplyStats, IndexStats};
 
 use crate::events::{KvEvent, KvEventBatch, Removed};
 use crate::vocab::Vocab;
+use adapters::Adapters;
 use blocks::Blocks;
 use emit::Scratch;
 use held::Tier;
@@ -109,6 +112,8 @@ pub struct PoolIndex {
     /// Id chains at the nodes' ends, by node; as long as needed where token ids are emitted.
     id_chains: Vec<IdChain>,
     replicas: Vec<Option<Box<Replica>>>,
+    /// Which adapter each root of an adapter's namespace belongs to.
+    adapters: Adapters,
     /// Nodes whose credit may have changed: each with its later siblings.
     queue: Vec<(u32, ReplicaIndex)>,
     /// Nodes that may have become useless.
@@ -146,6 +151,7 @@ impl PoolIndex {
             blocks: Blocks::default(),
             id_chains: Vec::new(),
             replicas: Vec::new(),
+            adapters: Adapters::default(),
             queue: Vec::new(),
             loose: Vec::new(),
             clock: 0,

@@ -36,11 +36,27 @@ impl Stored {
             }
             Some(entries) => entries.get(block).and_then(Option::as_ref),
         };
+        // Engines that do not tell where items are (vLLM 0.17 and 0.18) name them as they name a salt,
+        // but in every block that an item overlaps.
+        let goes_on = |text: &str| {
+            let names = |key: &ExtraKey| matches!(key, ExtraKey::Text(other) if other == text);
+            let next = self
+                .extra_keys
+                .as_ref()
+                .and_then(|keys| keys.get(block + 1));
+            next.and_then(Option::as_ref)
+                .is_some_and(|keys| keys.iter().any(names))
+        };
         let mut lora = self.lora_name.as_deref();
         for key in keys.into_iter().flatten() {
             match key {
                 ExtraKey::Text(text) if lora == Some(text) => lora = None,
                 ExtraKey::Lora { name } if lora == Some(name) => lora = None,
+                ExtraKey::Text(item)
+                    if is_first && self.lora_name.as_ref() != Some(item) && goes_on(item) =>
+                {
+                    identity.unclear = true;
+                }
                 ExtraKey::Text(salt) | ExtraKey::Salt(salt)
                     if is_first && identity.salt.is_none() =>
                 {

@@ -3,18 +3,18 @@
 use super::PoolIndex;
 use super::arena::NIL;
 use super::blocks::NewBlock;
+use super::media::Item;
 use super::nodes::{IDS, LORA, MAX_TOKENS, Node, OPAQUE, ROOT, TEXT};
-use crate::events::{ExtraKey, Stored};
+use crate::events::Stored;
 use prefix_picker_core::blocks::{
     Family, HARD_CUT_HOLDBACK_TOKENS, IdBlock, IdChain, Namespace, Seed, TextBlock, TextChain, seed,
 };
-use std::fmt::Write as _;
 
 /// Buffers that are used again.
 #[derive(Debug, Default)]
 pub(super) struct Scratch {
-    bytes: Vec<u8>,
-    text: Vec<TextBlock>,
+    pub(super) bytes: Vec<u8>,
+    pub(super) text: Vec<TextBlock>,
     ids: Vec<IdBlock>,
 }
 
@@ -26,6 +26,8 @@ pub(super) struct Content<'a> {
     pub(super) extra: u64,
     /// None of our blocks may end at or after it.
     pub(super) opaque: bool,
+    /// Media items that overlap the block.
+    pub(super) media: &'a [Item],
     /// Tokens after the block that the engine also wants to see before it uses the block.
     pub(super) lookahead: u32,
 }
@@ -63,7 +65,11 @@ impl PoolIndex {
                 let holding = self.holdings.empty();
                 let mut node = Node::new(key, NIL, 0, flags, holding, self.clock);
                 node.text = TextChain::new(text).to_bytes();
-                self.nodes.insert(node)?
+                let root = self.nodes.insert(node)?;
+                if let Some(adapter) = self.adapter_of(event) {
+                    self.adapters.set(root, adapter);
+                }
+                root
             }
         };
         if let Some(ids) = ids {
@@ -121,9 +127,15 @@ impl PoolIndex {
         let (node, above) = (self.nodes.get(child), self.nodes.get(parent));
         if !node.is(OPAQUE) {
             if self.config.text && above.is(TEXT) && !node.is(TEXT) {
-                self.emit_text(parent, child, content);
+                if content.media.is_empty() {
+                    self.emit_text(parent, child, content);
+                } else {
+                    self.emit_media(parent, child, content);
+                }
             }
+            // Ids alone do not tell an item: prompts of ids have none.
             if self.config.token_ids
+                && content.media.is_empty()
                 && self.nodes.get(parent).is(IDS)
                 && !self.nodes.get(child).is(IDS)
             {
@@ -147,26 +159,38 @@ impl PoolIndex {
             held.set(TEXT);
             for block in &scratch.text {
                 let inside = self.speller.tokens_within(content.tokens, block.end);
-                let held_back = content.lookahead
-                    + if block.hard_cut {
-                        HARD_CUT_HOLDBACK_TOKENS
-                    } else {
-                        0
-                    };
-                let tokens = before
-                    .saturating_add(u32::try_from(inside).unwrap_or(0))
-                    .saturating_sub(held_back);
-                self.own(
-                    node,
-                    NewBlock {
-                        hash: block.hash,
-                        tokens,
-                        ids: false,
-                    },
-                );
+                self.own_text(node, before, inside, content.lookahead, block);
             }
         }
         self.scratch = scratch;
+    }
+
+    /// Notes that a block of text ends in a node, after `inside` of its tokens.
+    pub(super) fn own_text(
+        &mut self,
+        node: u32,
+        before: u32,
+        inside: usize,
+        lookahead: u32,
+        block: &TextBlock,
+    ) {
+        let held_back = lookahead
+            + if block.hard_cut {
+                HARD_CUT_HOLDBACK_TOKENS
+            } else {
+                0
+            };
+        let tokens = before
+            .saturating_add(u32::try_from(inside).unwrap_or(0))
+            .saturating_sub(held_back);
+        self.own(
+            node,
+            NewBlock {
+                hash: block.hash,
+                tokens,
+                ids: false,
+            },
+        );
     }
 
     /// Continues the chain of token ids through a node.
@@ -222,51 +246,5 @@ impl PoolIndex {
             at = held.links.parent;
         }
         NIL
-    }
-
-    /// What beside its tokens tells a stored block apart: a hash (0: nothing), and whether it makes
-    /// the block opaque.
-    pub(super) fn extra_of(&self, event: &Stored, block: usize) -> (u64, bool) {
-        match &event.extra_keys {
-            None => return (0, false),
-            // No keys, which is nearly every block.
-            Some(entries)
-                if entries.len() == event.hashes.len()
-                    && matches!(entries.get(block), Some(None)) =>
-            {
-                return (0, false);
-            }
-            Some(_) => {}
-        }
-        let identity = event.identity(block);
-        if !identity.unclear && identity.media.is_empty() && identity.embeddings.is_none() {
-            return (0, false);
-        }
-        let keys = event
-            .extra_keys
-            .as_ref()
-            .and_then(|entries| entries.get(block))
-            .and_then(Option::as_ref);
-        let hash = keys
-            .into_iter()
-            .flatten()
-            .fold(1, |hash, key| self.hash_key(hash, key));
-        (hash >> 1 | 1, true)
-    }
-
-    fn hash_key(&self, hash: u64, key: &ExtraKey) -> u64 {
-        let hasher = self.hasher;
-        match key {
-            ExtraKey::Text(text) => hasher.bytes(hash ^ 1, text.as_bytes()),
-            ExtraKey::Salt(text) => hasher.bytes(hash ^ 2, text.as_bytes()),
-            ExtraKey::Lora { name } => hasher.bytes(hash ^ 3, name.as_bytes()),
-            ExtraKey::Bytes(bytes) => hasher.bytes(hash ^ 4, bytes),
-            ExtraKey::Media { identifier, offset } => {
-                let mut text = String::new();
-                let _ = write!(text, "{offset}:{identifier}");
-                hasher.bytes(hash ^ 5, text.as_bytes())
-            }
-            ExtraKey::Unknown => hasher.bytes(hash ^ 6, b""),
-        }
     }
 }

@@ -18,20 +18,20 @@ const CHECK_EVERY: usize = 1 << 10;
 const CHECK_EVERY_CALLS: u32 = 1 << 8;
 
 /// Nodes by number.
-struct Marks(Vec<u64>);
+pub(super) struct Marks(Vec<u64>);
 
 impl Marks {
-    fn new(slots: u32) -> Self {
+    pub(super) fn new(slots: u32) -> Self {
         Self(vec![0; slots as usize / 64 + 1])
     }
 
-    fn mark(&mut self, node: u32) {
+    pub(super) fn mark(&mut self, node: u32) {
         if let Some(word) = self.0.get_mut(node as usize / 64) {
             *word |= 1 << (node % 64);
         }
     }
 
-    fn has(&self, node: u32) -> bool {
+    pub(super) fn has(&self, node: u32) -> bool {
         self.0
             .get(node as usize / 64)
             .is_some_and(|word| word >> (node % 64) & 1 == 1)

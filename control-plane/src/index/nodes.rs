@@ -25,7 +25,8 @@ pub(super) const MAX_TOKENS: u32 = TOKENS_MASK;
 pub(super) struct Node {
     /// Chained hash of the content from the namespace's root to this block's end.
     pub(super) key: u64,
-    /// The text chain's state at the block's end.
+    /// The text chain's state at the block's end; in its last four bytes, which the chain leaves free,
+    /// the token of the media run that the block ends in, and one more; 0: none.
     pub(super) text: [u8; 24],
     pub(super) links: Links,
     /// Cumulative tokens, and flags in the upper bits.
@@ -60,6 +61,20 @@ impl Node {
 
     pub(super) const fn tokens(&self) -> u32 {
         self.tokens & TOKENS_MASK
+    }
+
+    /// The token of the media run that the block ends in.
+    pub(super) fn run(&self) -> Option<u32> {
+        let noted = self.text.last_chunk().copied().map(u32::from_le_bytes);
+        noted?.checked_sub(1)
+    }
+
+    /// After the chain's state has been set.
+    pub(super) fn set_run(&mut self, token: Option<u32>) {
+        let noted = token.map_or(0, |token| token.saturating_add(1));
+        if let Some(place) = self.text.last_chunk_mut() {
+            *place = noted.to_le_bytes();
+        }
     }
 
     /// Whether any of the flags is set.

@@ -1,13 +1,15 @@
 //! Blocks of one replica of which we know only the hash: orphans, whose parent was never announced,
 //! and placeholders, which carry no tokens. Kept without credit, within limits, oldest dropped first.
 
+use super::adapters::Adapter;
 use super::held::{Copies, Tier};
+use super::media::{Extra, Item};
 use hashbrown::HashMap;
 use std::collections::VecDeque;
 
 /// Most blocks of one replica that wait.
 const BLOCKS_MAX: usize = 1 << 15;
-/// Most tokens in the runs that wait, per replica: 1 MB.
+/// Most tokens in the runs that wait, and the like, per replica: 1 MB.
 const TOKENS_MAX: usize = 1 << 18;
 
 /// A stored run, kept until its parent appears.
@@ -16,11 +18,21 @@ pub(super) struct Run {
     pub(super) parent: u64,
     pub(super) hashes: Vec<u64>,
     pub(super) tokens: Vec<u32>,
-    /// Per block: hash of its extra keys, and whether they make it opaque.
-    pub(super) extras: Vec<(u64, bool)>,
+    /// Per block what tells it apart; none: nothing.
+    pub(super) extras: Vec<Extra>,
     pub(super) block_size: usize,
-    pub(super) lora: bool,
+    /// The adapter that its event names.
+    pub(super) adapter: Option<Adapter>,
     pub(super) lookahead: u32,
+}
+
+impl Run {
+    /// Its tokens, and what tells its blocks apart, in words of the same size.
+    fn size(&self) -> usize {
+        let extras = self.extras.len() * size_of::<Extra>();
+        let items: usize = self.extras.iter().map(|extra| extra.media.len()).sum();
+        self.tokens.len() + (extras + items * size_of::<Item>()) / size_of::<u32>()
+    }
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -91,7 +103,7 @@ impl Pending {
         }
         let id = self.next_run;
         self.next_run = self.next_run.wrapping_add(1);
-        self.tokens += run.tokens.len();
+        self.tokens += run.size();
         self.by_parent.entry(run.parent).or_default().push(id);
         self.runs.insert(id, run);
         self.order.push_back(Waiting::Run(id));
@@ -132,7 +144,7 @@ impl Pending {
             return Vec::new();
         };
         let runs: Vec<Run> = ids.iter().filter_map(|id| self.runs.remove(id)).collect();
-        self.tokens -= runs.iter().map(|run| run.tokens.len()).sum::<usize>();
+        self.tokens -= runs.iter().map(Run::size).sum::<usize>();
         self.compact();
         runs
     }
@@ -143,6 +155,21 @@ impl Pending {
             copies.gpu = 0;
             !copies.is_none()
         });
+        self.compact();
+    }
+
+    /// Forgets the runs of an adapter.
+    pub(super) fn drop_adapter(&mut self, adapter: Adapter) {
+        let of_adapter = |run: &Run| run.adapter == Some(adapter);
+        let ids: Vec<u32> = self
+            .runs
+            .iter()
+            .filter(|(_, run)| of_adapter(run))
+            .map(|(id, _)| *id)
+            .collect();
+        for id in ids {
+            self.drop_run(id);
+        }
         self.compact();
     }
 
@@ -168,7 +195,7 @@ impl Pending {
         let Some(run) = self.runs.remove(&id) else {
             return;
         };
-        self.tokens -= run.tokens.len();
+        self.tokens -= run.size();
         for hash in &run.hashes {
             self.copies.remove(hash);
         }
@@ -236,7 +263,7 @@ mod tests {
             tokens: vec![7; usize::try_from(blocks).unwrap() * 16],
             extras: Vec::new(),
             block_size: 16,
-            lora: false,
+            adapter: None,
             lookahead: 0,
         }
     }

@@ -263,7 +263,9 @@ impl PoolIndex {
             self.blocks.disown(owns);
             self.holdings.release(holding);
             self.nodes.remove(index);
-            if parent != NIL {
+            if parent == NIL {
+                self.adapters.forget(index);
+            } else {
                 self.loose.push(parent);
             }
         }

@@ -18,7 +18,7 @@ use std::io::{Read, Write};
 
 const MAGIC: [u8; 8] = *b"PPINDEX\0";
 /// Goes up with any change of the layout or of what its numbers mean.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// No parent, no main group.
 const NONE: u32 = u32::MAX;

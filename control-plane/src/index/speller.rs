@@ -52,6 +52,14 @@ impl Speller {
         }
     }
 
+    /// How many bytes a token has.
+    pub(super) fn length(&self, id: u32) -> Option<usize> {
+        self.token(id).map(|token| match token {
+            Token::Short(_, length) => length,
+            Token::Long(token) => token.len(),
+        })
+    }
+
     /// Puts the bytes of tokens into `bytes`; `false`: some have none, or they are too many.
     pub(super) fn spell(&self, tokens: &[u32], bytes: &mut Vec<u8>) -> bool {
         bytes.clear();
@@ -86,11 +94,7 @@ impl Speller {
         tokens
             .iter()
             .take_while(|id| {
-                at += match self.token(**id) {
-                    Some(Token::Short(_, length)) => length,
-                    Some(Token::Long(token)) => token.len(),
-                    None => usize::MAX - at,
-                };
+                at += self.length(**id).unwrap_or(usize::MAX - at);
                 at <= bytes
             })
             .count()

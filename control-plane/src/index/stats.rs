@@ -102,6 +102,7 @@ impl PoolIndex {
         self.nodes.memory_bytes()
             + self.holdings.memory_bytes()
             + self.blocks.memory_bytes()
+            + self.adapters.memory_bytes()
             + self.id_chains.capacity() * size_of::<prefix_picker_core::blocks::IdChain>()
             + self
                 .replicas

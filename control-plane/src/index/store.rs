@@ -5,6 +5,7 @@ use super::arena::NIL;
 use super::emit::Content;
 use super::held::Tier;
 use super::kv_groups::Verdict;
+use super::media::Extra;
 use super::nodes::LORA;
 use super::pending::Run;
 use super::replica::Replica;
@@ -149,16 +150,8 @@ impl PoolIndex {
         let mut at = parent;
         let blocks = event.tokens.chunks_exact(event.block_size.max(1) as usize);
         for (number, (hash, tokens)) in event.hashes.iter().zip(blocks).enumerate() {
-            let (extra, opaque) = self.extra_of(event, number);
-            let content = below(
-                other_adapter,
-                Content {
-                    tokens,
-                    extra,
-                    opaque,
-                    lookahead,
-                },
-            );
+            let extra = self.extra_of(event, number);
+            let content = below(other_adapter, content_of(tokens, &extra, lookahead));
             let Some(node) = self.child(at, content) else {
                 stats.refused += (event.hashes.len() - number) as u64;
                 break;
@@ -203,24 +196,16 @@ impl PoolIndex {
         found: &mut Vec<u64>,
         stats: &mut ApplyStats,
     ) {
-        let other_adapter = run.lora != self.nodes.get(parent).is(LORA);
-        let mut at = parent;
+        let other_adapter = run.adapter.is_some() != self.nodes.get(parent).is(LORA);
+        let (nothing, mut at) = (Extra::default(), parent);
         for (number, (hash, tokens)) in run
             .hashes
             .iter()
             .zip(run.tokens.chunks_exact(run.block_size))
             .enumerate()
         {
-            let (extra, opaque) = run.extras.get(number).copied().unwrap_or_default();
-            let content = below(
-                other_adapter,
-                Content {
-                    tokens,
-                    extra,
-                    opaque,
-                    lookahead: run.lookahead,
-                },
-            );
+            let extra = run.extras.get(number).unwrap_or(&nothing);
+            let content = below(other_adapter, content_of(tokens, extra, run.lookahead));
             let Some(node) = self.child(at, content) else {
                 stats.refused += (run.hashes.len() - number) as u64;
                 break;
@@ -248,7 +233,7 @@ impl PoolIndex {
     }
 
     fn run_of(&self, event: &Stored, parent: u64) -> Run {
-        let extras: Vec<(u64, bool)> = match event.extra_keys {
+        let extras: Vec<Extra> = match event.extra_keys {
             Some(_) => (0..event.hashes.len())
                 .map(|number| self.extra_of(event, number))
                 .collect(),
@@ -258,13 +243,13 @@ impl PoolIndex {
             parent,
             hashes: event.hashes.iter().map(|hash| hash.low).collect(),
             tokens: event.tokens.clone(),
-            extras: if extras.iter().any(|(_, opaque)| *opaque) {
+            extras: if extras.iter().any(|extra| extra.hash != 0) {
                 extras
             } else {
                 Vec::new()
             },
             block_size: event.block_size.max(1) as usize,
-            lora: has_lora(event),
+            adapter: self.adapter_of(event),
             lookahead: event.lookahead.max(u32::from(event.bigram)),
         }
     }
@@ -272,6 +257,16 @@ impl PoolIndex {
 
 const fn has_lora(event: &Stored) -> bool {
     event.lora_name.is_some() || event.lora_id.is_some()
+}
+
+fn content_of<'a>(tokens: &'a [u32], extra: &'a Extra, lookahead: u32) -> Content<'a> {
+    Content {
+        tokens,
+        extra: extra.hash,
+        opaque: extra.opaque,
+        media: &extra.media,
+        lookahead,
+    }
 }
 
 /// A block's content, seen from its parent.

@@ -1,8 +1,10 @@
 //! Tests of the index: named cases, and random events against a naive model.
 
+mod adapters;
 mod churn;
 mod fan_out;
 mod identity;
+mod media;
 mod model;
 mod real;
 mod scenarios;
@@ -18,13 +20,17 @@ use std::sync::LazyLock;
 const PROFILE: u64 = 77;
 
 /// Token `n` below 1000: a word of some 30 bytes with a space in front. 1000 + n: its first half; 2000
-/// + n: the rest, so that one text has several tokenisations. 5000 has no bytes.
+/// + n: the rest, so that one text has several tokenisations. 3000 and 3001 are placeholders of media.
+/// 5000 has no bytes.
 fn word(n: u32) -> String {
     format!(" word{n:03}{}", "x".repeat(20 + n as usize % 13))
 }
 
 static VOCAB: LazyLock<Arc<Vocab>> = LazyLock::new(|| {
-    let mut tokens = Vec::new();
+    let mut tokens = vec![
+        (3000, b"<|image_pad|>".to_vec()),
+        (3001, b"<video>".to_vec()),
+    ];
     for n in 0..1000 {
         let bytes = word(n).into_bytes();
         let (first, rest) = bytes.split_at(7);

@@ -305,6 +305,111 @@ fn every_field_of_a_namespace_matters() {
     assert_eq!(format!("{key:?}"), "PoolKey(..)", "a key is not for logs");
 }
 
+/// A prompt of one item after so many bytes of prose.
+fn with_item(before: usize, name: &str) -> Vec<Seen> {
+    let (head, tail) = (prose(before), prose(900));
+    let mut chain = TextChain::new(SEED);
+    let mut seen = Vec::new();
+    let mut at = 0;
+    chain.feed(&head, |b| seen.push((b.end, b.hard_cut, b.hash)));
+    at += head.len();
+    let key = MediaKey::of(name).unwrap();
+    chain.feed_media(key, b"<image>", |b| {
+        seen.push((at + b.end, b.hard_cut, b.hash))
+    });
+    at += 7;
+    chain.feed(&tail, |b| seen.push((at + b.end, b.hard_cut, b.hash)));
+    seen
+}
+
+#[test]
+fn an_item_changes_every_block_that_does_not_end_before_it_and_no_cut() {
+    for before in 0..700 {
+        let plain = blocks(&[prose(before), b"<image>".to_vec(), prose(900)].concat());
+        let (cat, dog) = (with_item(before, "cat"), with_item(before, "dog"));
+        for ((plain, cat), dog) in plain.iter().zip(&cat).zip(&dog) {
+            assert_eq!((plain.0, plain.1), (cat.0, cat.1));
+            if plain.0 <= before {
+                assert_eq!((plain, plain), (cat, dog), "{before}");
+            } else {
+                assert_ne!(plain.2, cat.2);
+                assert_ne!(plain.2, dog.2);
+                assert_ne!(cat.2, dog.2);
+            }
+        }
+        assert_eq!(plain.len(), cat.len());
+    }
+}
+
+#[test]
+fn neither_text_nor_another_order_or_place_leads_to_the_same_state() {
+    let key = |name| MediaKey::of(name).unwrap();
+    let mut states = Vec::new();
+    // Items without a placeholder's bytes: all states differ in the accumulator alone.
+    for items in [
+        &[][..],
+        &["a"],
+        &["b"],
+        &["ab"],
+        &["a", "b"],
+        &["b", "a"],
+        &["a", "a"],
+        &[""],
+    ] {
+        for at in [0, 1, 7, 8, 9] {
+            let text = b"aaaaaaaaaaaa";
+            let mut chain = TextChain::new(SEED);
+            chain.feed(&text[..at], |_| ());
+            for item in items {
+                chain.feed_media(key(item), b"", |_| ());
+            }
+            chain.feed(&text[at..], |_| ());
+            assert!(
+                items.is_empty() || !states.contains(&chain),
+                "{items:?} {at}"
+            );
+            states.push(chain);
+        }
+    }
+    assert_eq!(MediaKey::of(&"x".repeat(1025)), None);
+    // What is kept beside a state does not touch it.
+    let mut noted = states[3].to_bytes();
+    noted[18..].fill(0xff);
+    assert_eq!(TextChain::from_bytes(&noted), states[3]);
+}
+
+#[test]
+fn adapters_salts_and_items_of_one_name_are_worlds_of_their_own() {
+    let key = PoolKey::derive(b"secret", "pool");
+    let names = [None, Some(""), Some("x"), Some("\u{1}x"), Some("xx")];
+    let mut seeds = Vec::new();
+    for family in [Family::Text, Family::TokenIds, Family::Predicted] {
+        for profile_hash in [0, 1, 1 << 56] {
+            for lora in names {
+                for salt in names {
+                    let namespace = Namespace {
+                        family,
+                        profile_hash,
+                        lora,
+                        salt,
+                    };
+                    seeds.push(seed(&key, &namespace).0);
+                }
+            }
+        }
+    }
+    // A prompt that begins with an item of that name is none of them either.
+    for name in names.into_iter().flatten() {
+        let mut chain = TextChain::new(Seed(seeds[0]));
+        chain.feed_media(MediaKey::of(name).unwrap(), b"", |_| ());
+        seeds.push(u64::from_le_bytes(*chain.to_bytes().first_chunk().unwrap()));
+    }
+    let count = seeds.len();
+    seeds.sort_unstable();
+    seeds.dedup();
+    assert_eq!(seeds.len(), count);
+}
+
 #[test]
 fn any_bytes_are_a_usable_state() {
     for fill in [0u8, 1, 0x7f, 0x80, 0xff] {

@@ -91,6 +91,23 @@ impl TextChain {
         }
     }
 
+    /// Ends the block here if this next byte says so.
+    pub(super) fn cut_before(&mut self, next: Option<u8>) -> Option<TextBlock> {
+        if usize::from(self.block_len) < TARGET_BYTES {
+            return None;
+        }
+        let (_, hard_cut) = self.find_cut(&[next?])?;
+        Some(TextBlock {
+            hash: self.finish(hard_cut),
+            end: 0,
+            hard_cut,
+        })
+    }
+
+    pub(super) fn replace_accumulator(&mut self, acc: u64) {
+        self.acc = acc;
+    }
+
     /// Bytes of the unfinished block.
     pub fn pending_bytes(&self) -> usize {
         usize::from(self.block_len)
@@ -175,7 +192,8 @@ impl TextChain {
     }
 
     /// The state as bytes: accumulator (8, little-endian), pending bytes (7), last byte (1), block
-    /// length (2, little-endian), zeros (6).
+    /// length (2, little-endian), zeros (6), which [`from_bytes`](Self::from_bytes) does not look at:
+    /// who keeps states may note something there.
     pub fn to_bytes(&self) -> [u8; 24] {
         let mut out = [0; 24];
         let (words, _) = out.as_chunks_mut::<8>();

@@ -5,10 +5,11 @@ use std::rc::Rc;
 
 use hashbrown::HashMap;
 use prefix_picker_core::blocks::{
-    BlockHash, Family, IDS_PER_BLOCK, Namespace, Seed, TARGET_BYTES, TextChain, hash_ids, seed,
+    BlockHash, Family, IDS_PER_BLOCK, MediaKey, Namespace, Seed, TARGET_BYTES, TextBlock,
+    TextChain, hash_ids, seed,
 };
 use prefix_picker_core::pick::{Candidate, PickInput, hit_tokens, pick};
-use prefix_picker_core::prompt::{Api, ParsedRequest, Prompt, parse_request};
+use prefix_picker_core::prompt::{Api, ParsedRequest, Prompt, PromptText, parse_request};
 use prefix_picker_core::sync::{PoolHead, ReplicaState};
 use prefix_picker_core::table::{LookupLimits, ReplicaMatch, lookup};
 
@@ -246,8 +247,7 @@ fn hash(prompt: &Prompt, pool: &PoolHead, (lora, salt): (Option<&str>, Option<&s
     };
     match prompt {
         Prompt::Text(text) => {
-            let exact = text.text.as_bytes().get(..text.exact_bytes);
-            let (hashes, ends) = hash_text(start(Family::Text), exact.unwrap_or_default());
+            let (hashes, ends) = hash_text(start(Family::Text), text);
             Blocks {
                 hashes,
                 ends,
@@ -269,24 +269,76 @@ fn hash(prompt: &Prompt, pool: &PoolHead, (lora, salt): (Option<&str>, Option<&s
 }
 
 /// Block hashes of a text and where each block ends.
-///
+fn hash_text(seed: Seed, text: &PromptText) -> (Vec<BlockHash>, Vec<usize>) {
+    let bytes = text.text.as_bytes().get(..text.exact_bytes);
+    let bytes = bytes.unwrap_or_default();
+    let capacity = (bytes.len() / TARGET_BYTES + 1).min(BLOCKS_MAX);
+    let mut hashing = Hashing {
+        chain: TextChain::new(seed),
+        hashes: Vec::with_capacity(capacity),
+        ends: Vec::with_capacity(capacity),
+    };
+    let _ = hash_parts(&mut hashing, bytes, text);
+    (hashing.hashes, hashing.ends)
+}
+
+struct Hashing {
+    chain: TextChain,
+    hashes: Vec<BlockHash>,
+    ends: Vec<usize>,
+}
+
+/// Text and media items in turn. Ends where an item is not where it says, or has no usable
+/// identifier: from there on nothing is known.
+fn hash_parts(hashing: &mut Hashing, bytes: &[u8], text: &PromptText) -> ControlFlow<()> {
+    let mut done = 0;
+    for item in &text.media {
+        let end = item.at.saturating_add(item.len);
+        let parts = bytes.get(done..item.at).zip(bytes.get(item.at..end));
+        let (Some((before, placeholder)), Some(key)) = (parts, MediaKey::of(&item.identifier))
+        else {
+            // What comes before the item is known all the same.
+            let before = bytes.get(done..item.at.min(bytes.len()));
+            return hash_bytes(hashing, done, before.unwrap_or_default());
+        };
+        hash_bytes(hashing, done, before)?;
+        let Hashing {
+            chain,
+            hashes,
+            ends,
+        } = hashing;
+        chain.feed_media_while(key, placeholder, |block| note(hashes, ends, item.at, block))?;
+        done = end;
+    }
+    hash_bytes(hashing, done, bytes.get(done..).unwrap_or_default())
+}
+
 /// A function of its own on purpose: the engine that runs the filter optimises a function only when
 /// it is entered again, and large ones late.
 #[inline(never)]
-fn hash_text(seed: Seed, text: &[u8]) -> (Vec<BlockHash>, Vec<usize>) {
-    let capacity = (text.len() / TARGET_BYTES + 1).min(BLOCKS_MAX);
-    let mut hashes = Vec::with_capacity(capacity);
-    let mut ends = Vec::with_capacity(capacity);
-    let _ = TextChain::new(seed).feed_while(text, |block| {
-        hashes.push(block.hash);
-        ends.push(block.end);
-        if hashes.len() < BLOCKS_MAX {
-            ControlFlow::Continue(())
-        } else {
-            ControlFlow::Break(())
-        }
-    });
-    (hashes, ends)
+fn hash_bytes(hashing: &mut Hashing, start: usize, bytes: &[u8]) -> ControlFlow<()> {
+    let Hashing {
+        chain,
+        hashes,
+        ends,
+    } = hashing;
+    chain.feed_while(bytes, |block| note(hashes, ends, start, block))
+}
+
+#[inline]
+fn note(
+    hashes: &mut Vec<BlockHash>,
+    ends: &mut Vec<usize>,
+    start: usize,
+    block: TextBlock,
+) -> ControlFlow<()> {
+    hashes.push(block.hash);
+    ends.push(start + block.end);
+    if hashes.len() < BLOCKS_MAX {
+        ControlFlow::Continue(())
+    } else {
+        ControlFlow::Break(())
+    }
 }
 
 fn matches(vm: &Vm, host: &impl Host, table: &Table, blocks: &Blocks) -> Vec<ReplicaMatch> {
@@ -355,5 +407,79 @@ fn choose(
         uncached_tokens: u64::from(prompt_tokens.saturating_sub(predicted)),
         predicted_tokens: Some(predicted),
         prompt_tokens,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use prefix_picker_core::prompt::MediaItem;
+
+    const SEED: Seed = Seed(7);
+
+    /// Prose with an image's placeholder in two places.
+    fn prompt(first: &str, second: &str) -> PromptText {
+        let (mut text, mut media) = (String::new(), Vec::new());
+        for (words, identifier) in [(90, first), (70, second)] {
+            text.push_str(&"some words of prose ".repeat(words));
+            media.push(MediaItem {
+                at: text.len(),
+                len: "<|image_pad|>".len(),
+                identifier: identifier.to_owned(),
+            });
+            text.push_str("<|image_pad|>");
+        }
+        text.push_str(&" and so on".repeat(100));
+        PromptText {
+            exact_bytes: text.len(),
+            text,
+            media,
+        }
+    }
+
+    #[test]
+    fn items_are_mixed_in_where_they_stand() {
+        let (text, other) = (prompt("cat", "dog"), prompt("cat", "cow"));
+        let (hashes, ends) = hash_text(SEED, &text);
+        let plain = hash_text(SEED, &PromptText::from(text.text.clone()));
+        // The same cuts, and the same hashes up to the first item.
+        assert_eq!(ends, plain.1);
+        let before = |at: usize| ends.iter().filter(|end| **end <= at).count();
+        let first = before(text.media[0].at);
+        assert!(first > 5);
+        assert_eq!(hashes[..first], plain.0[..first]);
+        assert!(hashes[first..].iter().all(|hash| !plain.0.contains(hash)));
+        let second = before(text.media[1].at);
+        let other = hash_text(SEED, &other).0;
+        assert_eq!(hashes[..second], other[..second]);
+        assert!(hashes[second..].iter().all(|hash| !other.contains(hash)));
+    }
+
+    #[test]
+    fn nothing_is_hashed_from_an_item_on_that_is_not_where_it_says() {
+        let text = prompt("cat", "dog");
+        let (hashes, ends) = hash_text(SEED, &text);
+        let at = text.media[1].at;
+        let known = ends.iter().filter(|end| **end < at).count();
+        for change in [
+            |item: &mut MediaItem| item.len = usize::MAX,
+            |item: &mut MediaItem| item.at += 10_000,
+            |item: &mut MediaItem| item.identifier = "x".repeat(5_000),
+        ] {
+            let mut broken = text.clone();
+            change(&mut broken.media[1]);
+            let found = hash_text(SEED, &broken).0;
+            assert!(found.len() >= known);
+            assert_eq!(found[..known], hashes[..known]);
+        }
+        let mut unordered = text.clone();
+        unordered.media.swap(0, 1);
+        assert!(hash_text(SEED, &unordered).0.len() < hashes.len());
+        let cut = PromptText {
+            exact_bytes: at,
+            media: text.media[..1].to_vec(),
+            ..text
+        };
+        assert_eq!(hash_text(SEED, &cut).0, hashes[..known]);
     }
 }

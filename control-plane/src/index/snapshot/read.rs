@@ -3,6 +3,7 @@
 
 use super::super::PoolIndex;
 use super::super::StreamPosition;
+use super::super::adapters::Adapter;
 use super::super::arena::NIL;
 use super::super::blocks::NewBlock;
 use super::super::held::Copies;
@@ -172,6 +173,9 @@ impl<'a, R: Read> Reader<'a, R> {
             .nodes
             .insert(node)
             .ok_or(SnapshotError::Damaged("too many blocks"))?;
+        if flags & ROOT != 0 && flags & LORA != 0 {
+            index.adapters.set(node, Adapter(self.take_u64()?));
+        }
         if flags & IDS != 0 {
             let chain = IdChain::from_bytes(&self.take()?);
             index.set_id_chain(node, chain);

@@ -2,7 +2,7 @@
 
 use super::super::PoolIndex;
 use super::super::arena::NIL;
-use super::super::nodes::IDS;
+use super::super::nodes::{IDS, LORA, ROOT};
 use super::super::replica::Replica;
 use super::{MAGIC, NONE, VERSION, fingerprint};
 use prefix_picker_core::ids::ReplicaIndex;
@@ -118,6 +118,10 @@ impl<'a, W: Write> Writer<'a, W> {
         self.put_u32(held.flags())?;
         self.put_u32(held.used)?;
         self.put(&held.text)?;
+        if held.is(ROOT) && held.is(LORA) {
+            let adapter = index.adapters.get(node).map_or(0, |adapter| adapter.0);
+            self.put_u64(adapter)?;
+        }
         if held.is(IDS) {
             let chain = index
                 .id_chain(node)

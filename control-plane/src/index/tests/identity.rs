@@ -66,7 +66,7 @@ fn an_adapter_known_by_number_alone_claims_nothing() {
 }
 
 #[test]
-fn nothing_is_claimed_at_or_after_an_image() {
+fn nothing_is_claimed_at_or_after_an_image_whose_tokens_do_not_match_the_text() {
     let mut fixture = plain();
     let tokens = prompt();
     let mut event = store(&(100..110).collect::<Vec<_>>(), None, &tokens);

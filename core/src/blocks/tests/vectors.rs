@@ -73,6 +73,19 @@ fn frozen_keys_and_seeds() {
     }
 }
 
+fn expected_blocks(vector: &Value) -> Vec<TextBlock> {
+    vector["blocks"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|block| TextBlock {
+            hash: BlockHash(hex(&block["hash"])),
+            end: number(&block["end"]),
+            hard_cut: block["hard_cut"] == true,
+        })
+        .collect()
+}
+
 #[test]
 fn frozen_texts() {
     let vectors = vectors();
@@ -87,20 +100,43 @@ fn frozen_texts() {
             .collect();
         let mut seen = Vec::new();
         TextChain::new(seed).feed(prompt.as_bytes(), |block| seen.push(block));
-        let expected: Vec<TextBlock> = vector["blocks"]
-            .as_array()
-            .expect("a list")
-            .iter()
-            .map(|block| TextBlock {
-                hash: BlockHash(hex(&block["hash"])),
-                end: number(&block["end"]),
-                hard_cut: block["hard_cut"] == true,
-            })
-            .collect();
+        let expected = expected_blocks(vector);
         assert_eq!(seen, expected, "{}", vector["pieces"]);
         checked += seen.len();
     }
     assert!(checked > 20, "{checked} blocks");
+}
+
+#[test]
+fn frozen_media() {
+    let vectors = vectors();
+    let mut checked = 0;
+    for vector in vectors["media"].as_array().expect("a list") {
+        let mut chain = TextChain::new(text_seed(&vectors));
+        let (mut seen, mut at) = (Vec::new(), 0);
+        for part in vector["parts"].as_array().expect("a list") {
+            let mut on_block = |block: TextBlock| {
+                seen.push(TextBlock {
+                    end: at + block.end,
+                    ..block
+                });
+            };
+            if part.is_object() {
+                let key = MediaKey::of(text(&part["identifier"])).expect("short");
+                let placeholder = text(&part["placeholder"]);
+                chain.feed_media(key, placeholder.as_bytes(), &mut on_block);
+                at += placeholder.len();
+            } else {
+                let piece = text(&part[0]).repeat(number(&part[1]));
+                chain.feed(piece.as_bytes(), &mut on_block);
+                at += piece.len();
+            }
+        }
+        let expected = expected_blocks(vector);
+        assert_eq!(seen, expected, "{}", vector["parts"]);
+        checked += seen.len();
+    }
+    assert!(checked > 10, "{checked} blocks");
 }
 
 #[test]

@@ -59,6 +59,41 @@ def hash_text(seed, prompt):
     return out
 
 
+def media_key(identifier):
+    return hashlib.sha256(b"prefix-picker media identifier" + identifier.encode()).digest()[:16]
+
+
+def hash_media(seed, parts):
+    """Texts and media items in turn; an item is {"identifier", "placeholder"}."""
+    prompt, items = b"", {}
+    for part in parts:
+        if isinstance(part, dict):
+            items[len(prompt)] = media_key(part["identifier"])
+            prompt += part["placeholder"].encode()
+        else:
+            prompt += part[0].encode() * part[1]
+    acc, out = seed, []
+    finished = cuts(prompt)
+    # The bytes after the last cut have no hash.
+    for start, end, hard in finished:
+        pending = b""
+        for at in range(start, end):
+            if at in items:
+                length = at - start
+                last = prompt[at - 1] if at else 0
+                state = (struct.pack("<Q", acc) + pending.ljust(7, b"\0") + bytes([last])
+                         + struct.pack("<H", length) + bytes(6))
+                mixed = hashlib.sha256(b"prefix-picker media item" + state + items[at]).digest()
+                acc = int.from_bytes(mixed[:8], "little")
+            pending += prompt[at:at + 1]
+            if len(pending) == 8:
+                acc, pending = absorb(acc, int.from_bytes(pending, "little")), b""
+        tail = int.from_bytes(pending, "little")
+        acc = avalanche(absorb(acc, tail | (end - start - 256) << 56 | hard << 63))
+        out.append({"end": end, "hard_cut": hard, "hash": f"{acc:016x}"})
+    return out
+
+
 def hash_ids(seed, ids):
     acc, out = seed, []
     for start in range(0, len(ids) - 63, 64):
@@ -112,10 +147,20 @@ def blocks():
     ]:
         prompt = "".join(piece * times for piece, times in pieces).encode()
         texts.append({"pieces": pieces, "blocks": hash_text(seed, prompt)})
+    media = []
+    image = lambda name: {"identifier": name, "placeholder": "<|image_pad|>"}
+    for parts in [
+        [["Look at this picture of a dog: ", 9], image("dog"), [" What is it? Say more. ", 30]],
+        [image("first byte"), [" a b c d e f", 60]],
+        [["x" * 319, 1], image("within a hard cut"), [" and so on", 40]],
+        [["x" * 320, 1], image("right after one"), [" and so on", 40]],
+        [["abcdefg", 3], image("one"), image("two"), ["é", 3], image("one"), ["text ", 120]],
+    ]:
+        media.append({"parts": parts, "blocks": hash_media(seed, parts)})
     ids = [(n * 2654435761) % (1 << 32) for n in range(200)]
     return {"fleet_secret": "fleet secret", "pool": "pool-a",
             "pool_key": pool_key("fleet secret", "pool-a").hex(), "seeds": seeds,
-            "texts": texts, "ids": {"count": 200, "multiplier": 2654435761,
+            "texts": texts, "media": media, "ids": {"count": 200, "multiplier": 2654435761,
                                     "hashes": hash_ids(seed, ids)}}
 
 
