@@ -197,6 +197,9 @@ fn main() -> Result<(), Failure> {
         text: true,
         token_ids: false,
         full_reports: false,
+        check_grown: false,
+        untold_salts: false,
+        eagle_drops_block: false,
         memory_budget_bytes: usize::MAX,
     });
     let mut bench = Bench {

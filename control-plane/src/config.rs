@@ -120,6 +120,14 @@ pub struct PoolConfig {
     /// `full_reports`: requests with `kv_cache_report_mode: full` reach the engines, so that a store
     /// of blocks already there is a report, not a second copy. Default `false`.
     pub full_reports: bool,
+    /// `untold_salts`: clients of this pool send `cache_salt`, to engines that do not tell salts in
+    /// their events (vLLM before 0.17, SGLang before 0.5.19): nothing is claimed of what these store,
+    /// since it may be salted. Default `false`: a salted block may be claimed for an unsalted request
+    /// with the same text, once a replica and text.
+    pub untold_salts: bool,
+    /// `eagle_drops_block`: engines speculate with EAGLE or MTP without lookahead hashes (vLLM before
+    /// 0.33, or with a KV connector): hits are one engine block shorter. Default `false`.
+    pub eagle_drops_block: bool,
     /// `memory_budget_bytes`: the index forgets what is least worth above it. Default 1 GiB.
     pub memory_budget_bytes: usize,
     /// What the engines' command line says of how requests become text.

@@ -11,7 +11,7 @@
 //! Absent here: sockets and files. Time is a parameter, but for how long [`publish_loop`] gathers.
 
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use std::time::Duration;
 
 use prefix_picker_core::blocks::PoolKey;
@@ -21,6 +21,7 @@ use prefix_picker_core::sync::{Answer, Poll, ProfileRecord};
 use prefix_picker_core::table::{TableStore, encode_group};
 use tokio::sync::{Notify, watch};
 
+use crate::canonicity::{Checker, Unusable};
 use crate::config::{Config, TokenIds};
 use crate::events::{KvEvent, KvEventBatch};
 use crate::index::{ApplyStats, IndexConfig, IndexStats, PoolIndex, StreamPosition};
@@ -67,6 +68,8 @@ pub struct Pool {
     pinned: bool,
     /// Counts up when its replicas must be followed from the beginning.
     lives: watch::Sender<u64>,
+    /// Looks at generated tokens; without one they are trusted.
+    checker: OnceLock<Checker>,
 }
 
 /// What stores tell of a pool besides its blocks.
@@ -139,6 +142,9 @@ impl Engine {
                 text: has_text(&parts.profile),
                 token_ids: ids_on,
                 full_reports: pool.full_reports,
+                check_grown: false,
+                untold_salts: pool.untold_salts,
+                eagle_drops_block: pool.eagle_drops_block,
                 memory_budget_bytes: pool.memory_budget_bytes,
             });
             pools.push(Pool {
@@ -151,6 +157,7 @@ impl Engine {
                 profile: Mutex::new(parts.profile),
                 pinned: pool.engine.vllm_version.is_some(),
                 lives: watch::Sender::new(0),
+                checker: OnceLock::new(),
             });
             heads.push(fleet::pool_head(pool, key, profile_hash, ids_on));
         }
@@ -212,15 +219,61 @@ impl Engine {
         }
     }
 
-    /// Forgets what a replica holds for a LoRA adapter: it was loaded anew under the same name, or
-    /// from another path. Returns how many engine blocks that were.
-    pub fn drop_adapter(&self, replica: ReplicaIndex, name: &str) -> usize {
-        let Some(pool) = self.pool_of(replica) else {
-            return 0;
-        };
-        let gone = lock(&pool.index).drop_adapter(replica, name);
-        self.dirty.notify_one();
-        gone
+    /// Has the generated tokens of the pools checked by their models' tokenizers, `dirs`: the models'
+    /// folders, in the pools' order. Without a usable one they are trusted.
+    pub fn check_generated<'d>(&self, dirs: impl Iterator<Item = &'d std::path::Path>) {
+        for (pool, dir) in self.pools.iter().zip(dirs) {
+            match Checker::of_model_dir(dir, pool.vocab.clone()) {
+                Ok(checker) => {
+                    if pool.checker.set(checker).is_ok() {
+                        lock(&pool.index).set_check_grown(true);
+                    }
+                }
+                Err(why @ Unusable::Load(_)) => {
+                    tracing::info!(pool = %pool.name, %why, "generated tokens are trusted");
+                }
+                Err(why) => {
+                    tracing::warn!(pool = %pool.name, %why, "generated tokens are trusted");
+                }
+            }
+        }
+    }
+
+    /// Whether generated blocks wait for their check.
+    #[must_use]
+    pub fn has_grown(&self) -> bool {
+        let checked = |pool: &&Pool| pool.checker.get().is_some();
+        self.pools
+            .iter()
+            .filter(checked)
+            .any(|pool| lock(&pool.index).has_grown())
+    }
+
+    /// Checks at most so many generated blocks of each pool. False: there were none.
+    pub fn judge_grown(&self, most: usize) -> bool {
+        let mut any = false;
+        for pool in &self.pools {
+            let Some(checker) = pool.checker.get() else {
+                continue;
+            };
+            let blocks = lock(&pool.index).take_grown(most);
+            if blocks.is_empty() {
+                continue;
+            }
+            any = true;
+            let judged: Vec<bool> = blocks
+                .iter()
+                .map(|block| checker.is_canonical(&block.tokens, block.context, block.until))
+                .collect();
+            let mut index = lock(&pool.index);
+            for (block, canonical) in blocks.iter().zip(judged) {
+                index.judge_grown(block, canonical);
+            }
+        }
+        if any {
+            self.dirty.notify_one();
+        }
+        any
     }
 
     /// How far a replica's events have been applied.

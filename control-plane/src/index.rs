@@ -19,6 +19,7 @@ mod credit;
 mod emit;
 mod evict;
 mod groups;
+pub mod grown;
 mod held;
 mod holdings;
 mod kv_groups;
@@ -44,6 +45,7 @@ use crate::vocab::Vocab;
 use adapters::Adapters;
 use blocks::Blocks;
 use emit::Scratch;
+use grown::Grown;
 use held::Tier;
 use holdings::Holdings;
 use nodes::{ContentHasher, Nodes};
@@ -75,6 +77,14 @@ pub struct IndexConfig {
     /// The pool's requests ask engines for full reports (`kv_cache_report_mode`): a store without
     /// parent whose blocks are all held is such a report, not a second copy.
     pub full_reports: bool,
+    /// Blocks grown by decoding claim nothing until they are judged. See [`grown`].
+    pub check_grown: bool,
+    /// Clients send salts, and what engines that tell no identities store may be salted: nothing is
+    /// claimed of it.
+    pub untold_salts: bool,
+    /// Engines speculate with EAGLE or MTP and tell no lookahead tokens (vLLM before 0.33): a hit is
+    /// one engine block shorter than what is held.
+    pub eagle_drops_block: bool,
     /// Over this, blocks are dropped. Bytes.
     pub memory_budget_bytes: usize,
 }
@@ -114,6 +124,7 @@ pub struct PoolIndex {
     replicas: Vec<Option<Box<Replica>>>,
     /// Which adapter each root of an adapter's namespace belongs to.
     adapters: Adapters,
+    grown: Grown,
     /// Nodes whose credit may have changed: each with its later siblings.
     queue: Vec<(u32, ReplicaIndex)>,
     /// Nodes that may have become useless.
@@ -152,6 +163,7 @@ impl PoolIndex {
             id_chains: Vec::new(),
             replicas: Vec::new(),
             adapters: Adapters::default(),
+            grown: Grown::default(),
             queue: Vec::new(),
             loose: Vec::new(),
             clock: 0,

@@ -12,6 +12,7 @@
 //! | [`config`] | the configuration file |
 //! | [`parts`] | a pool's profile and vocabulary, by its folder and its engines' settings |
 //! | [`index`] | KV events -> which replica holds which prefix |
+//! | [`canonicity`] | whether generated tokens are those of their text |
 //! | [`scrape`] | engines' load and health |
 //! | [`facts`] | engines' adapters and versions |
 //! | [`engine`] | all that is known, and the table made of it |
@@ -21,6 +22,7 @@
 //! | [`cli`] | the command line |
 
 pub mod block_hash;
+pub mod canonicity;
 pub mod cli;
 pub mod config;
 pub mod engine;

@@ -118,6 +118,10 @@ metrics! {
     index_blocks: GaugeByPool = "index_blocks", "Our blocks in the index";
     index_memory_bytes: GaugeByPool = "index_memory_bytes", "Memory of the index";
     index_pending: GaugeByPool = "index_pending_blocks", "Blocks held without credit since their content is not known";
+    generated_waiting: GaugeByPool = "generated_blocks_waiting", "Blocks of generated tokens that wait for their check, and claim nothing yet";
+    generated_canonical: GaugeByPool = "generated_blocks_canonical", "Blocks of generated tokens that the tokenizer makes of their text, ever";
+    generated_other: GaugeByPool = "generated_blocks_other", "Blocks of generated tokens that it does not make of their text: never claimed, ever";
+    generated_unchecked: GaugeByPool = "generated_blocks_unchecked", "Blocks of generated tokens that nobody had time to check: never claimed, ever";
     index_dropped: GaugeByPool = "index_dropped_blocks", "Blocks dropped to stay within the memory budget, ever";
     table_bytes: Gauge = "table_bytes", "Bytes of all table pages";
     table_pages: Gauge = "table_pages", "Table pages";
@@ -173,10 +177,11 @@ impl Metrics {
                 (&self.index_blocks, stats.blocks),
                 (&self.index_memory_bytes, stats.memory_bytes),
                 (&self.index_pending, stats.pending),
-                (
-                    &self.index_dropped,
-                    usize::try_from(stats.dropped_for_memory).unwrap_or(usize::MAX),
-                ),
+                (&self.generated_waiting, stats.grown_waiting),
+                (&self.generated_canonical, as_size(stats.grown_canonical)),
+                (&self.generated_other, as_size(stats.grown_spoilt)),
+                (&self.generated_unchecked, as_size(stats.grown_unchecked)),
+                (&self.index_dropped, as_size(stats.dropped_for_memory)),
             ] {
                 family.get_or_create(&labels).set(as_i64(value));
             }
@@ -249,6 +254,10 @@ fn lag(registry: &mut Registry) -> Histogram {
     let help = "From an engine's batch to the index, by both clocks";
     registry.register("kv_event_lag_seconds", help, metric.clone());
     metric
+}
+
+fn as_size(value: u64) -> usize {
+    usize::try_from(value).unwrap_or(usize::MAX)
 }
 
 fn as_i64(value: usize) -> i64 {

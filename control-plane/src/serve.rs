@@ -152,6 +152,8 @@ impl Serve {
             engine.clone(),
             Duration::from_millis(config.publish_interval_ms),
         ));
+        engine.check_generated(config.pools.iter().map(|pool| pool.model_dir.as_path()));
+        tasks.spawn(crate::canonicity::run(engine.clone()));
         tasks.spawn(open_when_known(
             engine.clone(),
             Duration::from_millis(config.startup_grace_ms),

@@ -38,6 +38,9 @@ pub(crate) fn report() -> Result<()> {
             text: true,
             token_ids: false,
             full_reports: false,
+            check_grown: false,
+            untold_salts: false,
+            eagle_drops_block: false,
             memory_budget_bytes: 8 << 30,
         };
         let mut index = PoolIndex::new(config);

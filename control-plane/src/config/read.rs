@@ -41,6 +41,8 @@ pub(super) const POOL: &[&str] = &[
     "clusters",
     "token_ids",
     "full_reports",
+    "untold_salts",
+    "eagle_drops_block",
     "memory_budget_bytes",
     "adapters_on_demand",
     "api_key_file",
@@ -222,6 +224,8 @@ fn pool(value: &Value, path: &str, errors: &mut Errors) -> Option<PoolConfig> {
         clusters,
         token_ids: f.choice("token_ids", TokenIds::Auto, &token_ids, errors),
         full_reports: f.flag("full_reports", false, errors),
+        untold_salts: f.flag("untold_salts", false, errors),
+        eagle_drops_block: f.flag("eagle_drops_block", false, errors),
         memory_budget_bytes: size(f.number(
             "memory_budget_bytes",
             1 << 30,

@@ -7,14 +7,6 @@ use prefix_picker_core::prompt::Profile;
 use tokio::sync::watch;
 
 use super::{Engine, Pool, has_text, lock, records, rules};
-use crate::index::PoolIndex;
-
-/// Everything that the replica holds goes with it: more than need be, but never too little.
-fn drop_adapter(index: &mut PoolIndex, replica: ReplicaIndex, _name: &str) -> usize {
-    let held = index.held_blocks(replica);
-    index.drop_replica(replica);
-    held
-}
 
 impl Engine {
     /// The LoRA adapters that a replica's engine lists, with their paths; `None`: it did not answer.
@@ -31,7 +23,7 @@ impl Engine {
         {
             let mut index = lock(&pool.index);
             for name in &stale {
-                gone += drop_adapter(&mut index, replica, name);
+                gone += index.drop_adapter(replica, name);
             }
             drop(index);
             self.dirty.notify_one();
@@ -57,7 +49,7 @@ impl Engine {
             let mut index = lock(&pool.index);
             replicas
                 .into_iter()
-                .map(|replica| drop_adapter(&mut index, replica, name))
+                .map(|replica| index.drop_adapter(replica, name))
                 .sum()
         };
         self.dirty.notify_one();

@@ -4,7 +4,7 @@ use super::PoolIndex;
 use super::arena::NIL;
 use super::blocks::NewBlock;
 use super::media::Item;
-use super::nodes::{IDS, LORA, MAX_TOKENS, Node, OPAQUE, ROOT, TEXT};
+use super::nodes::{HELD, IDS, LORA, MAX_TOKENS, Node, OPAQUE, ROOT, SPOILT, TEXT};
 use crate::events::Stored;
 use prefix_picker_core::blocks::{
     Family, HARD_CUT_HOLDBACK_TOKENS, IdBlock, IdChain, Namespace, Seed, TextBlock, TextChain, seed,
@@ -28,6 +28,8 @@ pub(super) struct Content<'a> {
     pub(super) opaque: bool,
     /// Media items that overlap the block.
     pub(super) media: &'a [Item],
+    /// It came alone, as decoded blocks do.
+    pub(super) grown: bool,
     /// Tokens after the block that the engine also wants to see before it uses the block.
     pub(super) lookahead: u32,
 }
@@ -54,6 +56,10 @@ impl PoolIndex {
         if numbered.is_some() {
             flags |= OPAQUE;
             key = self.hasher.bytes(key, b"numbered adapter");
+        }
+        if self.config.untold_salts && event.extra_keys.is_none() && event.cache_salt.is_none() {
+            flags |= OPAQUE;
+            key = self.hasher.bytes(key, b"perhaps salted");
         }
         let found = self.nodes.find_root(key);
         let knows_ids = found.is_some_and(|root| self.nodes.get(root).is(IDS));
@@ -114,11 +120,17 @@ impl PoolIndex {
         let inherited = above.flags() & (OPAQUE | LORA);
         let child = match self.nodes.find_child(parent, key) {
             Some(child) => {
-                self.nodes.get_mut(child).used = self.clock;
+                let node = self.nodes.get_mut(child);
+                node.used = self.clock;
+                if !content.grown {
+                    node.clear(HELD);
+                }
                 child
             }
             None => {
-                let flags = inherited | if content.opaque { OPAQUE } else { 0 };
+                let flags = inherited
+                    | if content.opaque { OPAQUE } else { 0 }
+                    | if content.grown { HELD } else { 0 };
                 let holding = self.holdings.empty();
                 self.nodes
                     .insert(Node::new(key, parent, tokens, flags, holding, self.clock))?
@@ -126,7 +138,7 @@ impl PoolIndex {
         };
         let (node, above) = (self.nodes.get(child), self.nodes.get(parent));
         if !node.is(OPAQUE) {
-            if self.config.text && above.is(TEXT) && !node.is(TEXT) {
+            if self.config.text && above.is(TEXT) && !node.is(TEXT | HELD | SPOILT) {
                 if content.media.is_empty() {
                     self.emit_text(parent, child, content);
                 } else {
@@ -146,7 +158,7 @@ impl PoolIndex {
     }
 
     /// Continues the text chain through a node.
-    fn emit_text(&mut self, parent: u32, node: u32, content: Content<'_>) {
+    pub(super) fn emit_text(&mut self, parent: u32, node: u32, content: Content<'_>) {
         let mut scratch = std::mem::take(&mut self.scratch);
         if self.speller.spell(content.tokens, &mut scratch.bytes) {
             let above = self.nodes.get(parent);

@@ -15,7 +15,11 @@ pub(super) const IDS: u32 = 1 << 28;
 /// The text chain has been followed to this node's end.
 pub(super) const TEXT: u32 = 1 << 27;
 const WIDE: u32 = 1 << 26;
-const TOKENS_MASK: u32 = WIDE - 1;
+/// Grown by decoding and not judged yet: no text is claimed of it.
+pub(super) const HELD: u32 = 1 << 25;
+/// No tokenizer makes these tokens of their text: none is ever claimed.
+pub(super) const SPOILT: u32 = 1 << 24;
+const TOKENS_MASK: u32 = SPOILT - 1;
 
 /// Most tokens of a prompt that are followed.
 pub(super) const MAX_TOKENS: u32 = TOKENS_MASK;
@@ -86,9 +90,13 @@ impl Node {
         self.tokens |= flags;
     }
 
+    pub(super) const fn clear(&mut self, flags: u32) {
+        self.tokens &= !flags | TOKENS_MASK;
+    }
+
     /// The flags, without what concerns only this index's memory.
     pub(super) const fn flags(&self) -> u32 {
-        self.tokens & (OPAQUE | ROOT | LORA | IDS | TEXT)
+        self.tokens & (OPAQUE | ROOT | LORA | IDS | TEXT | HELD | SPOILT)
     }
 }
 

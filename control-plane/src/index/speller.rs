@@ -60,6 +60,14 @@ impl Speller {
         })
     }
 
+    /// A token's bytes.
+    pub(super) fn bytes(&self, id: u32) -> Option<&[u8]> {
+        match self.token(id)? {
+            Token::Short(cell, length) => cell.get(..length),
+            Token::Long(token) => Some(token),
+        }
+    }
+
     /// Puts the bytes of tokens into `bytes`; `false`: some have none, or they are too many.
     pub(super) fn spell(&self, tokens: &[u32], bytes: &mut Vec<u8>) -> bool {
         bytes.clear();

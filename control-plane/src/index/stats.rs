@@ -22,6 +22,8 @@ macro_rules! apply_stats {
 apply_stats! {
     /// Stored, and their content known.
     stored,
+    /// Of these, stored alone, as decoded blocks are, where such blocks are checked.
+    grown,
     /// Copies removed.
     removed,
     /// Removes of blocks that were not known: before we listened, or of a group that does not count.
@@ -74,6 +76,14 @@ pub struct IndexStats {
     pub memory_bytes: usize,
     /// Nodes dropped to stay within the memory budget, ever.
     pub dropped_for_memory: u64,
+    /// Blocks grown by decoding that wait for a judgement of their tokens.
+    pub grown_waiting: usize,
+    /// Such blocks whose tokens are those that a tokenizer makes of their text, ever.
+    pub grown_canonical: u64,
+    /// Such blocks whose tokens are others: never claimed, ever.
+    pub grown_spoilt: u64,
+    /// Such blocks that were never judged since too many came, and so never claimed, ever.
+    pub grown_unchecked: u64,
     /// All messages together.
     pub applied: ApplyStats,
 }
@@ -94,6 +104,10 @@ impl PoolIndex {
             unsettled: self.queue.len(),
             memory_bytes: self.memory_bytes(),
             dropped_for_memory: self.dropped_for_memory,
+            grown_waiting: self.grown.waiting(),
+            grown_canonical: self.grown.canonical,
+            grown_spoilt: self.grown.spoilt,
+            grown_unchecked: self.grown.dropped,
             applied: self.totals,
         }
     }
@@ -103,6 +117,7 @@ impl PoolIndex {
             + self.holdings.memory_bytes()
             + self.blocks.memory_bytes()
             + self.adapters.memory_bytes()
+            + self.grown.memory_bytes()
             + self.id_chains.capacity() * size_of::<prefix_picker_core::blocks::IdChain>()
             + self
                 .replicas

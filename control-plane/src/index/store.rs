@@ -145,17 +145,29 @@ impl PoolIndex {
         stats: &mut ApplyStats,
     ) {
         self.nodes.get_mut(parent).used = self.clock;
-        let lookahead = event.lookahead.max(u32::from(event.bigram));
+        let lookahead = self.lookahead_of(event);
         let other_adapter = has_lora(event) != self.nodes.get(parent).is(LORA);
+        let check_grown = self.config.check_grown && self.config.text && tier == Tier::Gpu;
+        let grown = check_grown && event.hashes.len() == 1;
         let mut at = parent;
         let blocks = event.tokens.chunks_exact(event.block_size.max(1) as usize);
         for (number, (hash, tokens)) in event.hashes.iter().zip(blocks).enumerate() {
             let extra = self.extra_of(event, number);
-            let content = below(other_adapter, content_of(tokens, &extra, lookahead));
+            let grown = grown && extra.hash == 0;
+            let content = Content {
+                grown,
+                ..below(other_adapter, content_of(tokens, &extra, lookahead))
+            };
             let Some(node) = self.child(at, content) else {
                 stats.refused += (event.hashes.len() - number) as u64;
                 break;
             };
+            if grown {
+                stats.grown += 1;
+                self.note_grown(at, node, &content);
+            } else if check_grown && number + 1 == event.hashes.len() {
+                self.note_prefill(node, tokens);
+            }
             stats.conflicts += u64::from(self.add_copy(replica, of, hash.low, node, tier));
             stats.stored += 1;
             at = node;
@@ -232,6 +244,15 @@ impl PoolIndex {
         }
     }
 
+    /// Tokens after a block that must match, too, before the engine uses the block.
+    fn lookahead_of(&self, event: &Stored) -> u32 {
+        match event.lookahead.max(u32::from(event.bigram)) {
+            // The last block that matches is dropped: as if the next one were looked at.
+            0 if self.config.eagle_drops_block => event.block_size,
+            told => told,
+        }
+    }
+
     fn run_of(&self, event: &Stored, parent: u64) -> Run {
         let extras: Vec<Extra> = match event.extra_keys {
             Some(_) => (0..event.hashes.len())
@@ -250,7 +271,7 @@ impl PoolIndex {
             },
             block_size: event.block_size.max(1) as usize,
             adapter: self.adapter_of(event),
-            lookahead: event.lookahead.max(u32::from(event.bigram)),
+            lookahead: self.lookahead_of(event),
         }
     }
 }
@@ -265,6 +286,7 @@ fn content_of<'a>(tokens: &'a [u32], extra: &'a Extra, lookahead: u32) -> Conten
         extra: extra.hash,
         opaque: extra.opaque,
         media: &extra.media,
+        grown: false,
         lookahead,
     }
 }

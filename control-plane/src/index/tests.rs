@@ -3,6 +3,7 @@
 mod adapters;
 mod churn;
 mod fan_out;
+mod grown;
 mod identity;
 mod media;
 mod model;
@@ -57,6 +58,9 @@ fn config() -> IndexConfig {
         text: true,
         token_ids: false,
         full_reports: false,
+        check_grown: false,
+        untold_salts: false,
+        eagle_drops_block: false,
         memory_budget_bytes: usize::MAX,
     }
 }

@@ -9,7 +9,7 @@ use super::super::blocks::NewBlock;
 use super::super::held::Copies;
 use super::super::holdings::EMPTY;
 use super::super::kv_groups::KvGroups;
-use super::super::nodes::{IDS, LORA, MAX_TOKENS, Node, OPAQUE, ROOT, TEXT};
+use super::super::nodes::{HELD, IDS, LORA, MAX_TOKENS, Node, OPAQUE, ROOT, SPOILT, TEXT};
 use super::super::replica::Replica;
 use super::{MAGIC, NONE, SnapshotError, SnapshotLoaded, VERSION, fingerprint};
 use prefix_picker_core::blocks::IdChain;
@@ -149,7 +149,8 @@ impl<'a, R: Read> Reader<'a, R> {
             None if parent == NONE && flags & ROOT != 0 => NIL,
             None => return Err(SnapshotError::Damaged("a block's parent comes after it")),
         };
-        if tokens > MAX_TOKENS || flags & !(OPAQUE | ROOT | LORA | IDS | TEXT) != 0 {
+        if tokens > MAX_TOKENS || flags & !(OPAQUE | ROOT | LORA | IDS | TEXT | HELD | SPOILT) != 0
+        {
             return Err(SnapshotError::Damaged(
                 "a block has impossible tokens or flags",
             ));

@@ -213,3 +213,148 @@ fn token_ids_are_emitted_from_the_next_stores_on() {
     assert_eq!(counts, [64, 128, 192]);
     assert!(fixture.text_depth(0, &tokens).0 > 10);
 }
+
+#[test]
+fn what_may_be_salted_claims_nothing_where_salts_are_not_told_and_matter() {
+    let tokens = prompt();
+    let old = Stored {
+        extra_keys: None,
+        ..store(&[1, 2, 3, 4, 5], None, &tokens[..20])
+    };
+    let whole = text_hashes(&tokens[..20], None, None).len();
+    let mut trusting = plain();
+    trusting.store(0, old.clone());
+    assert_eq!(trusting.text_depth(0, &tokens).0, whole);
+    let mut fixture = Fixture::new(IndexConfig {
+        untold_salts: true,
+        ..config()
+    });
+    fixture.store(0, old.clone());
+    let next = Stored {
+        extra_keys: None,
+        ..store(&[6], Some(5), &tokens[20..24])
+    };
+    fixture.store(0, next);
+    assert_eq!(fixture.credits(), Credits::new());
+    // An engine that tells is believed, whatever others did.
+    fixture.store(1, store(&[1, 2, 3, 4, 5], None, &tokens[..20]));
+    assert_eq!(fixture.text_depth(1, &tokens).0, whole);
+    assert_eq!(fixture.text_depth(0, &tokens).0, 0);
+    let sglang = Stored {
+        cache_salt: Some("a".into()),
+        ..old
+    };
+    fixture.store(2, sglang);
+    let salted = text_hashes(&tokens[..20], None, Some("a"));
+    assert_eq!(fixture.depth(2, &salted).0, whole);
+}
+
+#[test]
+fn a_dropped_block_costs_its_tokens_unless_lookahead_is_told() {
+    let tokens = prompt();
+    let of: Vec<u64> = (1..11).collect();
+    let counted = |eagle_drops_block, lookahead| {
+        let mut fixture = Fixture::new(IndexConfig {
+            eagle_drops_block,
+            ..config()
+        });
+        let event = Stored {
+            lookahead,
+            ..store(&of, None, &tokens)
+        };
+        fixture.store(0, event);
+        let hash = text_hashes(&tokens, None, None)[2];
+        fixture.credits()[&(hash, r(0))].1
+    };
+    let whole = counted(false, 0);
+    assert_eq!(counted(true, 0), whole - 4);
+    assert_eq!(counted(true, 2), whole - 2);
+}
+
+#[test]
+fn a_part_of_a_block_gives_way_to_the_whole() {
+    // vLLM from 0.24 on, Mamba in align mode: entries that end within a block of the group.
+    let mut fixture = plain();
+    let tokens = words(10, 64);
+    let of_group = |mut event: Stored| {
+        event.group = Some(1);
+        event.kind = Some("full_attention".into());
+        event
+    };
+    fixture.store(0, of_group(store(&[1], None, &tokens[..16])));
+    fixture.store(0, of_group(store(&[2], Some(1), &tokens[16..20])));
+    let part = text_hashes(&tokens[..20], None, None).len();
+    assert_eq!(fixture.text_depth(0, &tokens).0, part);
+    // Another one, whose parent was never announced.
+    let stats = fixture.store(0, of_group(store(&[4], Some(3), &tokens[24..28])));
+    assert_eq!(stats.orphans, 1);
+    assert_eq!(fixture.text_depth(0, &tokens).0, part);
+    fixture.apply(0, vec![remove(&[2]), remove(&[4])]);
+    let first = text_hashes(&tokens[..16], None, None).len();
+    assert_eq!(fixture.text_depth(0, &tokens).0, first);
+    fixture.store(0, of_group(store(&[5], Some(1), &tokens[16..32])));
+    let whole = text_hashes(&tokens[..32], None, None).len();
+    assert_eq!(fixture.text_depth(0, &tokens).0, whole);
+    assert_eq!(fixture.index.stats().pending, 0);
+}
+
+#[test]
+fn groups_of_other_kinds_neither_add_nor_take_credit() {
+    let mut fixture = plain();
+    let tokens = prompt();
+    let of: Vec<u64> = (1..11).collect();
+    let of_kind = |group, kind: &'static str, of: &[u64], block_size| {
+        let mut event = store(of, None, &tokens);
+        event.group = Some(group);
+        event.kind = Some(kind.into());
+        event.block_size = block_size;
+        KvEvent::Stored(event)
+    };
+    // The same hashes in every group; windows and checkpoints are sparse; the order is any.
+    let events = vec![
+        of_kind(0, "mamba", &of[9..], 4),
+        of_kind(1, "sliding_window", &of[7..], 4),
+        of_kind(2, "full_attention", &of, 4),
+        of_kind(3, "chunked_local_attention", &of[8..], 4),
+        of_kind(4, "cross_attention", &of[..5], 8),
+    ];
+    fixture.apply(0, events);
+    let whole = text_hashes(&tokens, None, None).len();
+    assert_eq!(fixture.text_depth(0, &tokens), (whole, whole));
+    let gone = |group| {
+        KvEvent::Removed(Removed {
+            hashes: hashes(&of),
+            medium: Some("GPU".into()),
+            group: Some(group),
+        })
+    };
+    fixture.apply(0, vec![gone(0), gone(1), gone(3), gone(4), gone(9)]);
+    assert_eq!(fixture.text_depth(0, &tokens), (whole, whole));
+    fixture.apply(0, vec![gone(2)]);
+    assert_eq!(fixture.text_depth(0, &tokens), (0, 0));
+}
+
+#[test]
+fn describing_offload_stores_and_their_repeats_are_counted() {
+    let mut fixture = plain();
+    let tokens = prompt();
+    let of = fixture.store_prompt(0, 100, &tokens);
+    let whole = text_hashes(&tokens, None, None).len();
+    // `self_describing_kv_events`: tokens, but no extra keys; overlapping chunks repeat hashes.
+    let chunk = |from: usize, to: usize| {
+        let parent = (from > 0).then(|| of[from - 1]);
+        KvEvent::Stored(Stored {
+            medium: Some("CPU".into()),
+            extra_keys: None,
+            ..store(&of[from..to], parent, &tokens[from * 4..to * 4])
+        })
+    };
+    fixture.apply(0, vec![chunk(0, 6), chunk(4, 10)]);
+    fixture.apply(0, vec![remove(&of)]);
+    assert_eq!(fixture.text_depth(0, &tokens), (0, whole));
+    fixture.apply(0, vec![remove_from(&of[4..6], "CPU")]);
+    assert_eq!(fixture.text_depth(0, &tokens), (0, whole));
+    fixture.apply(0, vec![remove_from(&of[4..6], "CPU")]);
+    let head = text_hashes(&tokens[..16], None, None).len();
+    assert_eq!(fixture.text_depth(0, &tokens), (0, head));
+}
