@@ -20,9 +20,9 @@ use std::sync::LazyLock;
 
 const PROFILE: u64 = 77;
 
-/// Token `n` below 1000: a word of some 30 bytes with a space in front. 1000 + n: its first half; 2000
-/// + n: the rest, so that one text has several tokenisations. 3000 and 3001 are placeholders of media.
-/// 5000 has no bytes.
+/// Token `n` below 1000: a word of some 30 bytes with a space in front. 1000 and more: the first half
+/// of word `n - 1000`; 2000 and more: its rest, so that one text has several tokenisations. 3000 and
+/// 3001 are placeholders of media. 5000 has no bytes.
 fn word(n: u32) -> String {
     format!(" word{n:03}{}", "x".repeat(20 + n as usize % 13))
 }
