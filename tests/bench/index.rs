@@ -15,7 +15,8 @@ use prefix_picker_core::blocks::PoolKey;
 use prefix_picker_core::ids::{Epoch, ReplicaIndex};
 use prefix_picker_core::table::{TableStore, encode_group};
 use prefix_picker_tests::workload::Random;
-use rmp::encode::{write_array_len, write_f64, write_map_len, write_nil, write_str, write_uint};
+
+use crate::frame;
 
 const BLOCK_SIZE: u32 = 16;
 const BLOCKS: u32 = 128;
@@ -101,42 +102,10 @@ fn frames(random: &mut Random) -> Result<Vec<[Vec<u8>; 3]>> {
 
 /// A batch of one `BlockStored`, and its last block's hash.
 fn stored(random: &mut Random, parent: Option<u64>) -> Result<(Vec<u8>, u64)> {
-    let mut out = Vec::new();
-    let mut last = 0;
-    write_array_len(&mut out, 3)?;
-    write_f64(&mut out, 1_795_976_522.15)?;
-    write_array_len(&mut out, 1)?;
-    write_map_len(&mut out, 10)?;
-    write_str(&mut out, "type")?;
-    write_str(&mut out, "BlockStored")?;
-    write_str(&mut out, "block_hashes")?;
-    write_array_len(&mut out, BLOCKS)?;
-    for _ in 0..BLOCKS {
-        last = random.bits() | 1 << 63;
-        write_uint(&mut out, last)?;
-    }
-    write_str(&mut out, "parent_block_hash")?;
-    match parent {
-        Some(hash) => drop(write_uint(&mut out, hash)?),
-        None => write_nil(&mut out)?,
-    }
-    write_str(&mut out, "token_ids")?;
-    write_array_len(&mut out, BLOCKS * BLOCK_SIZE)?;
-    for _ in 0..BLOCKS * BLOCK_SIZE {
-        write_uint(&mut out, random.below(TOKENS as usize) as u64)?;
-    }
-    write_str(&mut out, "block_size")?;
-    write_uint(&mut out, u64::from(BLOCK_SIZE))?;
-    for absent in ["lora_id", "lora_name"] {
-        write_str(&mut out, absent)?;
-        write_nil(&mut out)?;
-    }
-    write_str(&mut out, "medium")?;
-    write_str(&mut out, "GPU")?;
-    write_str(&mut out, "group_idx")?;
-    write_uint(&mut out, 0)?;
-    write_str(&mut out, "kv_cache_spec_kind")?;
-    write_str(&mut out, "full_attention")?;
-    write_uint(&mut out, 0)?;
-    Ok((out, last))
+    let hashes: Vec<u64> = (0..BLOCKS).map(|_| random.bits() | 1 << 63).collect();
+    let tokens: Vec<u32> = (0..BLOCKS * BLOCK_SIZE)
+        .map(|_| random.below(TOKENS as usize) as u32)
+        .collect();
+    let last = hashes.last().copied().unwrap_or_default();
+    Ok((frame::stored(&hashes, parent, &tokens, BLOCK_SIZE)?, last))
 }

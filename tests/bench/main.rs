@@ -5,9 +5,11 @@
 //! sent through a simulated engine, so that the look-ups find it in a real table. Clients and Envoys
 //! share the machine's cores, so requests/s are comparable with each other only.
 
+mod frame;
 mod index;
 mod load;
 mod stub;
+mod templates;
 
 use std::time::Duration;
 
@@ -39,6 +41,7 @@ async fn main() -> Result<()> {
         "{} is not there: run make bench",
         places.buffer_wasm.display()
     );
+    templates::report(&places).await?;
     for (size, name, requests) in SIZES {
         one_size(&places, size, name, requests).await?;
     }
@@ -118,7 +121,7 @@ async fn one_size(places: &Places, size: usize, name: &str, requests: usize) -> 
     let buffer = start("buffer").await?;
     let plain = start("plain").await?;
 
-    let body = conversation(size);
+    let body = conversation(size, if size < 10_000 { 1 } else { 20 });
     let reply = with
         .client()?
         .post("/v1/chat/completions", &body, "plant", &[])
@@ -233,7 +236,7 @@ async fn phases(stack: &Stack, name: &str) -> Result<()> {
 }
 
 /// A conversation of several turns whose JSON is about `size` bytes.
-fn conversation(size: usize) -> Value {
+fn conversation(size: usize, turns: usize) -> Value {
     let mut random = Random::new(size as u64);
     let mut text = |bytes: usize| {
         let mut out = String::with_capacity(bytes);
@@ -260,7 +263,6 @@ fn conversation(size: usize) -> Value {
         }
         out
     };
-    let turns = if size < 10_000 { 1 } else { 20 };
     let each = size.saturating_sub(60 + 100 * turns) / (2 * turns);
     let mut messages = vec![json!({"role": "system", "content": text(each)})];
     for turn in 0..turns {

@@ -84,23 +84,8 @@ pub(crate) async fn simulated(places: &Places, requests: u64) -> Result<()> {
 /// Two real vLLM engines, started by `make test-vllm`, whose ports are in `VLLM_PORTS`
 /// (`http,events,replay` for each, separated by spaces).
 pub(crate) async fn vllm(places: &Places) -> Result<()> {
-    let ports = std::env::var("VLLM_PORTS")
-        .map_err(|_| anyhow!("VLLM_PORTS is not set: make test-vllm"))?;
-    let engines = ports
-        .split_whitespace()
-        .map(|engine| {
-            let p = engine
-                .split(',')
-                .map(str::parse)
-                .collect::<Result<Vec<u16>, _>>()?;
-            match p[..] {
-                [http, events, replay] => Ok((http, events, replay)),
-                _ => Err(anyhow!("VLLM_PORTS: {engine}")),
-            }
-        })
-        .collect::<Result<Vec<_>>>()?;
     let options = Options {
-        external_engines: engines,
+        external_engines: real_engines("VLLM_PORTS")?,
         control_plane_file: Some(places.root.join("tests/vllm/prefix-picker.yaml")),
         ..Options::default()
     };
@@ -117,6 +102,24 @@ pub(crate) async fn vllm(places: &Places) -> Result<()> {
     };
     let figures = run(&mut stack, sizes, &model, 32, 360).await?;
     figures.judge()
+}
+
+/// Ports of engines that run already, from an environment variable: `http,events,replay` for each,
+/// separated by spaces.
+pub(crate) fn real_engines(variable: &str) -> Result<Vec<(u16, u16, u16)>> {
+    let ports =
+        std::env::var(variable).map_err(|_| anyhow!("{variable} is not set: make test-vllm"))?;
+    let engine = |engine: &str| {
+        let ports = engine
+            .split(',')
+            .map(str::parse)
+            .collect::<Result<Vec<u16>, _>>()?;
+        match ports[..] {
+            [http, events, replay] => Ok((http, events, replay)),
+            _ => Err(anyhow!("{variable}: {engine}")),
+        }
+    };
+    ports.split_whitespace().map(engine).collect()
 }
 
 async fn run(
@@ -184,8 +187,12 @@ fn tolerance(request: &Request, tokenizer: &Tokenizer) -> u64 {
     if request.kind == Kind::TokenIds {
         return BLOCK_IDS;
     }
-    let text = request.text();
-    let Ok(encoding) = tokenizer.encode(text.as_str(), false) else {
+    most_tokens_in_a_block(&request.text(), tokenizer)
+}
+
+/// Most tokens in any stretch of a text that is as long as our longest block.
+pub(crate) fn most_tokens_in_a_block(text: &str, tokenizer: &Tokenizer) -> u64 {
+    let Ok(encoding) = tokenizer.encode(text, false) else {
         return 0;
     };
     let ends: Vec<usize> = encoding.get_offsets().iter().map(|o| o.1).collect();

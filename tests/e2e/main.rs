@@ -4,6 +4,7 @@
 //! reduced run of `make test`. Ends with `N passed, N failed`.
 
 mod accuracy;
+mod exact;
 mod faults;
 mod headers;
 mod lora;
@@ -59,6 +60,8 @@ async fn case(name: &str, places: &Places, short: bool) -> Result<()> {
     match name {
         "accuracy" => accuracy::simulated(places, if short { 300 } else { 2_400 }).await,
         "vllm" => accuracy::vllm(places).await,
+        "vllm_exact" => exact::generating(places).await,
+        "vllm_embeddings" => exact::embedding(places).await,
         "propagation" => propagation::propagation(places, if short { 40 } else { 300 }).await,
         "forged" => headers::forged(places).await,
         "lora" => lora::lora(places).await,

@@ -113,7 +113,7 @@ impl Reply {
     /// Reads usage and text from a JSON answer or from a stream of server-sent events.
     fn read_body(&mut self) {
         let body = std::mem::take(&mut self.body);
-        if body.starts_with("data:") {
+        if body.starts_with("data:") || body.starts_with("event:") {
             for line in body.lines().filter_map(|l| l.strip_prefix("data:")) {
                 if let Ok(chunk) = serde_json::from_str::<Value>(line) {
                     self.read_chunk(&chunk);
@@ -138,17 +138,31 @@ impl Reply {
         {
             self.text.push_str(part);
         }
-        if let Some(n) = value
-            .pointer("/usage/prompt_tokens")
-            .and_then(Value::as_u64)
-        {
+        // Chat and completions, responses (alone and in a stream), messages (alone and in a stream).
+        let prompt = [
+            "/usage/prompt_tokens",
+            "/usage/input_tokens",
+            "/response/usage/input_tokens",
+            "/message/usage/input_tokens",
+        ];
+        if let Some(n) = number(value, &prompt) {
             self.prompt_tokens = n;
         }
-        if let Some(n) = value
-            .pointer("/usage/prompt_tokens_details/cached_tokens")
-            .and_then(Value::as_u64)
-        {
+        let cached = [
+            "/usage/prompt_tokens_details/cached_tokens",
+            "/usage/input_tokens_details/cached_tokens",
+            "/response/usage/input_tokens_details/cached_tokens",
+            "/usage/cache_read_input_tokens",
+            "/message/usage/cache_read_input_tokens",
+        ];
+        if let Some(n) = number(value, &cached) {
             self.cached_tokens = Some(n);
         }
     }
+}
+
+/// The first number at one of the places.
+fn number(value: &Value, places: &[&str]) -> Option<u64> {
+    let at = |place: &&str| value.pointer(place).and_then(Value::as_u64);
+    places.iter().find_map(at)
 }

@@ -5,6 +5,7 @@
 //! predicted (Envoy's access log) with what the engine reports (`cached_tokens`).
 
 pub mod access_log;
+pub mod bodies;
 pub mod client;
 pub mod ports;
 pub mod process;

@@ -11,6 +11,11 @@ pub use text::Random;
 use serde_json::{Value, json};
 use text::{id, sentence, sentences, tools};
 
+/// Some sentences.
+pub(crate) fn prose(random: &mut Random, kind: Kind, count: usize) -> String {
+    sentences(random, kind, count)
+}
+
 /// What a conversation is made of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Kind {
