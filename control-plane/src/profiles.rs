@@ -11,7 +11,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use prefix_picker_core::prompt::{Canonical, CanonicalStep, Capability, Profile};
+use prefix_picker_core::prompt::{Canonical, CanonicalStep, Capability, Profile, Renderer};
 
 use crate::vocab::tokenizer_json::TokenizerJson;
 use crate::vocab::{Vocab, VocabError};
@@ -25,6 +25,7 @@ mod post_processor;
 mod templates;
 mod tokenizer_config;
 
+use engine::Rendering;
 use files::Folder;
 use templates::Templates;
 use tokenizer_config::TokenizerConfig;
@@ -150,11 +151,15 @@ pub fn load_model_dir_with(
     profile.canonical = tokenizer.canonical;
     profile.canonical.completions_prefix = tokenizer.prefix.clone().unwrap_or_default();
     profile.completions = capability([tokenizer.text_obstacle.clone(), tokenizer.prefix.err()]);
-    profile.chat = capability([
-        tokenizer.text_obstacle,
-        engine::chat_obstacle(&folder, mode)?,
-        templates.obstacle(&config),
-    ]);
+    let chat_obstacle = match engine::rendering(&folder, mode)? {
+        Rendering::By(Renderer::Template) => templates.obstacle(&config),
+        Rendering::By(renderer) => {
+            profile.renderer = renderer;
+            None
+        }
+        Rendering::Unknown(why) => Some(why),
+    };
+    profile.chat = capability([tokenizer.text_obstacle, chat_obstacle]);
     profile.chat_template = templates.default;
     profile.named_templates = templates.named;
     profile.media_placeholders = media::placeholders(&folder, &tokenizer.vocab)?;

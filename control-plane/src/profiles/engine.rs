@@ -1,79 +1,84 @@
-//! Whether the engine renders this model's chats with a template at all: some it renders by code
-//! (vLLM 0.33: `config/model.py`, `renderers/`, `tokenizers/registry.py`).
+//! Who renders this model's chats in the engine: the template, or code (vLLM 0.32:
+//! `config/model.py`, `renderers/registry.py`, `tokenizers/registry.py`).
 
+use prefix_picker_core::prompt::Renderer;
 use serde_json::Value;
 
 use super::files::Folder;
 use super::{ProfileLoadError, TokenizerMode};
 
-/// Architectures whose chats vLLM renders by code of its own.
-const BY_CODE: [&str; 8] = [
-    "MoonshotKimiaForCausalLM",
-    "KimiK3ForConditionalGeneration",
-    "DeepseekV32ForCausalLM",
-    "DeepseekV4ForCausalLM",
-    "DeepseekV4ForConditionalGeneration",
-    "DeepseekV41ForCausalLM",
-    "InklingForCausalLM",
-    "InklingForConditionalGeneration",
-];
+/// Who renders chats.
+pub(super) enum Rendering {
+    /// One whose text we can make.
+    By(Renderer),
+    /// Another, or it cannot be told: why, for people.
+    Unknown(String),
+}
 
-/// Why chats cannot be rendered from the template, if so.
-pub(super) fn chat_obstacle(
+/// Who renders chats for an engine that serves this folder with this `--tokenizer-mode`.
+pub(super) fn rendering(
     folder: &Folder,
     mode: TokenizerMode,
-) -> Result<Option<String>, ProfileLoadError> {
+) -> Result<Rendering, ProfileLoadError> {
     let config = folder.json("config.json")?.unwrap_or_default();
     if config.get("model_type").and_then(Value::as_str) == Some("gpt_oss") {
-        return Ok(Some(
-            "vLLM renders gpt-oss chats by Harmony, not by the template".to_owned(),
-        ));
+        return Ok(Rendering::By(Renderer::Harmony {
+            system_start_date: None,
+            system_instructions: false,
+        }));
     }
-    match mode {
-        TokenizerMode::Hf => return Ok(None),
-        TokenizerMode::Mistral => {
-            return Ok(Some(
-                "vLLM's mistral tokenizer mode renders chats by code".to_owned(),
-            ));
+    Ok(match mode {
+        TokenizerMode::Hf => Rendering::By(Renderer::Template),
+        TokenizerMode::Mistral => mistral(),
+        TokenizerMode::Auto => {
+            let architectures = config.get("architectures").and_then(Value::as_array);
+            let names = architectures
+                .into_iter()
+                .flatten()
+                .filter_map(Value::as_str);
+            let known = names.filter_map(by_architecture).next();
+            known.unwrap_or_else(|| by_files(folder))
         }
-        TokenizerMode::Auto => {}
-    }
-    let architectures = config
-        .get("architectures")
-        .and_then(Value::as_array)
-        .into_iter()
-        .flatten();
-    let by_code = architectures
-        .filter_map(Value::as_str)
-        .find(|name| BY_CODE.contains(name));
-    if let Some(name) = by_code {
-        return Ok(Some(format!(
+    })
+}
+
+/// Architectures that have a tokenizer mode, and with it a renderer, of their own.
+fn by_architecture(name: &str) -> Option<Rendering> {
+    Some(match name {
+        "DeepseekV32ForCausalLM" => Rendering::By(Renderer::DeepseekV32),
+        "DeepseekV4ForCausalLM" | "DeepseekV4ForConditionalGeneration" => {
+            Rendering::By(Renderer::DeepseekV4)
+        }
+        "DeepseekV41ForCausalLM" => Rendering::By(Renderer::DeepseekV41),
+        "MoonshotKimiaForCausalLM"
+        | "KimiK3ForConditionalGeneration"
+        | "InklingForCausalLM"
+        | "InklingForConditionalGeneration" => Rendering::Unknown(format!(
             "vLLM renders chats of {name} by code, not by the template"
-        )));
-    }
-    Ok(mistral_obstacle(folder))
+        )),
+        _ => return None,
+    })
+}
+
+fn mistral() -> Rendering {
+    Rendering::Unknown("vLLM's mistral tokenizer mode renders chats by code".to_owned())
 }
 
 /// vLLM takes Mistral's own tokenizer where the weights are `consolidated*.safetensors` and its file
 /// is there. A folder without weights does not tell.
-fn mistral_obstacle(folder: &Folder) -> Option<String> {
+fn by_files(folder: &Folder) -> Rendering {
     if !folder.has("tekken.json") && !folder.has_like("tokenizer.model.v", "") {
-        return None;
+        return Rendering::By(Renderer::Template);
     }
-    let consolidated = folder.has_like("consolidated", ".safetensors");
-    let others = folder.has_like("model", ".safetensors");
-    if consolidated {
-        Some(
-            "vLLM's mistral tokenizer mode (chosen for this folder) renders chats by code"
-                .to_owned(),
-        )
-    } else if others {
-        None
-    } else {
-        Some(
-            "the folder has Mistral's tokenizer and no weights, so that it does not tell whether vLLM \
-             renders chats by code; say which tokenizer mode the engine runs with"
-                .to_owned(),
-        )
+    if folder.has_like("consolidated", ".safetensors") {
+        return mistral();
     }
+    if folder.has_like("model", ".safetensors") {
+        return Rendering::By(Renderer::Template);
+    }
+    Rendering::Unknown(
+        "the folder has Mistral's tokenizer and no weights, so that it does not tell whether vLLM \
+         renders chats by code; say which tokenizer mode the engine runs with"
+            .to_owned(),
+    )
 }

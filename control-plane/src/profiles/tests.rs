@@ -4,7 +4,9 @@ use std::fs;
 use std::path::Path;
 use std::sync::atomic::{AtomicU32, Ordering};
 
-use prefix_picker_core::prompt::{Api, CanonicalStep, CompiledProfile, Prompt, parse_request};
+use prefix_picker_core::prompt::{
+    Api, CanonicalStep, CompiledProfile, Prompt, Renderer, parse_request,
+};
 use serde_json::{Value, json};
 
 use super::*;
@@ -336,6 +338,27 @@ fn templates_from_every_place() {
 }
 
 #[test]
+fn chats_that_we_render_by_code_as_the_engine_does() {
+    let renderer = |config: &str| {
+        let tokenizer = byte_level(json!({}));
+        let profile = profile(&[("tokenizer.json", &tokenizer), ("config.json", config)]);
+        assert_eq!(profile.chat, Capability::Exact);
+        profile.renderer
+    };
+    for (architecture, expected) in [
+        ("DeepseekV32ForCausalLM", Renderer::DeepseekV32),
+        ("DeepseekV4ForCausalLM", Renderer::DeepseekV4),
+        ("DeepseekV4ForConditionalGeneration", Renderer::DeepseekV4),
+        ("DeepseekV41ForCausalLM", Renderer::DeepseekV41),
+    ] {
+        let config = json!({"architectures": [architecture]}).to_string();
+        assert_eq!(renderer(&config), expected);
+    }
+    let harmony = renderer(r#"{"model_type": "gpt_oss", "architectures": ["GptOssForCausalLM"]}"#);
+    assert!(matches!(harmony, Renderer::Harmony { .. }));
+}
+
+#[test]
 fn chats_that_the_engine_renders_by_code() {
     let tokenizer = byte_level(json!({}));
     let chat = |files: &[(&str, &str)]| {
@@ -347,13 +370,12 @@ fn chats_that_the_engine_renders_by_code() {
         assert_eq!(profile.completions, Capability::Exact);
         why(&profile.chat).to_owned()
     };
-    assert!(chat(&[("config.json", r#"{"model_type": "gpt_oss"}"#)]).contains("Harmony"));
     assert!(
         chat(&[(
             "config.json",
-            r#"{"architectures": ["DeepseekV32ForCausalLM"]}"#
+            r#"{"architectures": ["KimiK3ForConditionalGeneration"]}"#
         )])
-        .contains("DeepseekV32")
+        .contains("KimiK3")
     );
     assert_eq!(
         chat(&[("config.json", r#"{"architectures": ["Qwen3ForCausalLM"]}"#)]),

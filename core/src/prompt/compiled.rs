@@ -126,10 +126,13 @@ impl CompiledProfile {
 
     fn render_chat(&self, chat: &Chat, now_unix_s: i64) -> Result<String, Skip> {
         exact(&self.profile.chat)?;
-        let text = match families::render(&self.profile, chat, now_unix_s)? {
+        let text = match families::render(&self.profile, chat, &self.default_kwargs, now_unix_s)? {
             Some(text) => text,
             None => self.render_template(chat, now_unix_s)?,
         };
+        if self.profile.renderer.makes_token_ids() {
+            return Ok(text);
+        }
         let special_tokens =
             field(&chat.body, "add_special_tokens").map_or(chat.special_tokens, |v| v.is_true());
         Ok(self.canonical.apply(text, special_tokens))
@@ -177,13 +180,27 @@ impl CompiledProfile {
         Ok(text)
     }
 
+    /// The engine wants text on both sides, and no echo.
+    fn fill_in_the_middle(
+        &self,
+        body: &Value,
+        prompt: &Value,
+        suffix: &Value,
+    ) -> Result<Value, Skip> {
+        let suffix = suffix.as_str().ok_or(Skip::InvalidRequest)?;
+        let renderer = &self.profile.renderer;
+        let prompt = prompt.as_str().ok_or(Skip::InvalidRequest)?;
+        let text = families::fill_in_the_middle(renderer, prompt, suffix);
+        let text = text.ok_or(Skip::Unsupported)?;
+        if field(body, "echo").is_some_and(|echo| echo.is_true()) {
+            return Err(Skip::InvalidRequest);
+        }
+        Ok(Value::from(text))
+    }
+
     fn render_completion(&self, body: &Value) -> Result<Prompt, Skip> {
         if field(body, "prompt_embeds").is_some() {
             return Err(Skip::PromptEmbeds);
-        }
-        // Only fill-in-the-middle renderers take it, each in its own way.
-        if field(body, "suffix").is_some() {
-            return Err(Skip::Unsupported);
         }
         let prompt = field(body, "prompt").ok_or(Skip::InvalidRequest)?;
         // Of several prompts, each a request of its own to the engine, the first decides.
@@ -199,6 +216,12 @@ impl CompiledProfile {
                 }
             }
             _ => prompt,
+        };
+        // Only fill-in-the-middle renderers take it, each in its own way.
+        let suffix = field(body, "suffix");
+        let prompt = match &suffix {
+            Some(suffix) => self.fill_in_the_middle(body, &prompt, suffix)?,
+            None => prompt,
         };
         if let Some(text) = prompt.as_str() {
             exact(&self.profile.completions)?;

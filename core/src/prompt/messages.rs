@@ -406,11 +406,15 @@ fn arguments(given: Option<Value>) -> Value {
     object.unwrap_or_else(|| Value::from_pairs(core::iter::empty::<(Value, Value)>()))
 }
 
-/// Tools in a developer message keep all their keys, those that validation knows first.
-fn developer_tools(tools: &Value) -> Value {
-    let iter = tools.try_iter().into_iter().flatten();
-    let tools = iter.map(|tool| {
-        let function = field(&tool, "function").map(|function| {
+/// Tools in a developer message keep all their keys, those that validation knows first. If one is
+/// not as validation wants it, the message passes as one of another kind, tools untouched.
+pub(super) fn developer_tools(tools: &Value) -> Value {
+    let all: Vec<Value> = tools.try_iter().into_iter().flatten().collect();
+    if !all.iter().all(is_function_tool) {
+        return tools.clone();
+    }
+    let tools = all.iter().map(|tool| {
+        let function = field(tool, "function").map(|function| {
             reordered(
                 &function,
                 &["name", "description", "parameters", "strict"],
@@ -418,18 +422,30 @@ fn developer_tools(tools: &Value) -> Value {
             )
         });
         let function: Vec<_> = function.into_iter().map(|f| ("function", f)).collect();
-        reordered(&tool, &["function", "type"], &function)
+        reordered(tool, &["function", "type"], &function)
     });
     tools.collect()
+}
+
+fn is_function_tool(tool: &Value) -> bool {
+    let is = |map: &Value, key: &str, kind: ValueKind| {
+        let value = map.get_attr(key).unwrap_or_default();
+        value.is_undefined() || value.kind() == kind
+    };
+    let function = field(tool, "function").unwrap_or_default();
+    field(tool, "type").is_some_and(|kind| kind.as_str() == Some("function"))
+        && field(&function, "name").is_some_and(|name| name.as_str().is_some())
+        && is(&function, "description", ValueKind::String)
+        && is(&function, "parameters", ValueKind::Map)
+        && field(&function, "strict").is_none_or(|strict| strict.kind() == ValueKind::Bool)
 }
 
 /// A map with some keys first and some values replaced.
 fn reordered(map: &Value, first: &[&str], replaced: &[(&str, Value)]) -> Value {
     let value_of = |key: &str| {
         let replacement = replaced.iter().find(|(name, _)| *name == key);
-        replacement
-            .map(|(_, value)| value.clone())
-            .or_else(|| field(map, key))
+        let given = || map.get_attr(key).ok().filter(|value| !value.is_undefined());
+        replacement.map(|(_, value)| value.clone()).or_else(given)
     };
     let head = first
         .iter()

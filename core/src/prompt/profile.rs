@@ -131,6 +131,29 @@ pub enum Renderer {
     /// The chat template, by Jinja.
     #[default]
     Template,
+    /// vLLM's tokenizer mode `deepseek_v32`.
+    DeepseekV32,
+    /// vLLM's tokenizer mode `deepseek_v4`.
+    DeepseekV4,
+    /// vLLM's tokenizer mode `deepseek_v41`.
+    DeepseekV41,
+    /// gpt-oss: OpenAI's Harmony, without a tool server.
+    Harmony {
+        /// The engine's `VLLM_SYSTEM_START_DATE`; its local date if there is none.
+        #[serde(default)]
+        system_start_date: Option<String>,
+        /// The engine's `VLLM_GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS`.
+        #[serde(default)]
+        system_instructions: bool,
+    },
+}
+
+impl Renderer {
+    /// The engine makes token ids of a chat at once: no BOS is added, and no normaliser sees it.
+    #[must_use]
+    pub(super) fn makes_token_ids(&self) -> bool {
+        matches!(self, Self::Harmony { .. })
+    }
 }
 
 /// How the engine hands message content to the template (`--chat-template-content-format`).

@@ -62,14 +62,34 @@ pub(super) fn tojson(
     }
     kwargs.assert_all_used()?;
     let mut out = String::new();
-    layout.write(state, &mut out, value, 0)?;
+    layout.write(Some(state), &mut out, value, 0)?;
     Ok(Value::from(out))
+}
+
+/// Python's `json.dumps(value, ensure_ascii=False)`, appended.
+///
+/// # Errors
+/// For what JSON cannot say.
+pub(super) fn dumps(out: &mut String, value: &Value) -> Result<(), Error> {
+    let layout = Layout {
+        ensure_ascii: false,
+        sort_keys: false,
+        indent: None,
+        item_separator: ", ".to_owned(),
+        key_separator: ": ".to_owned(),
+    };
+    layout.write(None, out, value, 0)
+}
+
+/// Work for one item, where a template's work is counted.
+fn consume(state: Option<&State>) -> Result<(), Error> {
+    state.map_or(Ok(()), |state| state.consume_fuel(1).map(drop))
 }
 
 impl Layout {
     fn write(
         &self,
-        state: &State,
+        state: Option<&State>,
         out: &mut String,
         value: &Value,
         depth: usize,
@@ -86,7 +106,7 @@ impl Layout {
                 out.push('[');
                 let mut count = 0;
                 for item in value.try_iter()?.checked() {
-                    state.consume_fuel(1)?;
+                    consume(state)?;
                     self.begin_item(out, count, depth + 1);
                     count += 1;
                     self.write(state, out, &item?, depth + 1)?;
@@ -102,7 +122,7 @@ impl Layout {
                 }
                 let count = pairs.len();
                 for (n, (key, item)) in pairs.iter().enumerate() {
-                    state.consume_fuel(1)?;
+                    consume(state)?;
                     self.begin_item(out, n, depth + 1);
                     self.write_key(out, key)?;
                     out.push_str(&self.key_separator);
