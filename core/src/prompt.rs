@@ -18,6 +18,7 @@
 //! | `messages`, `tools`, `kwargs` | what vLLM does to a request before its template runs |
 //! | `template`, `source`, `markup`, `detect`, `filters`, `tojson`, `methods`, `python`, `clock` | minijinja made equal to Hugging Face's Jinja2 |
 //! | `canonical` | what the tokenizer's normaliser does to the rendered text |
+//! | `figure` | whether the engine's figures will be of one prompt |
 //! | `rules` | what differs between versions of the engine |
 //! | `families` | models whose chats the engine renders by code instead of a template |
 //! | `compiled` | all of it together |
@@ -27,6 +28,7 @@ mod clock;
 mod compiled;
 mod detect;
 mod families;
+mod figure;
 mod filters;
 mod kwargs;
 mod markup;

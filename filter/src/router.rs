@@ -12,6 +12,7 @@ pub mod decide;
 pub mod gate;
 
 use crate::config::Config;
+use crate::feedback::{Expected, Reading};
 use crate::host::Host;
 use crate::load::Ticket;
 use crate::metrics::{Phase, Timer};
@@ -29,6 +30,8 @@ pub const STATE_REASON: &str = "prefix_picker.reason";
 pub const STATE_ENDPOINT: &str = "prefix_picker.endpoint";
 /// Prompt tokens that the engine will find cached there, by the table.
 pub const STATE_PREDICTED: &str = "prefix_picker.predicted_tokens";
+/// Prompt tokens that the engine did find cached, by its response.
+pub const STATE_CACHED: &str = "prefix_picker.cached_tokens";
 
 /// What Envoy does next with the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +64,9 @@ pub struct Request {
     ticket: Option<Ticket>,
     /// The response is a stream: its headers come before the prefill's end.
     streamed: bool,
+    /// What its response will be compared with, until it was.
+    expected: Option<Expected>,
+    reading: Option<Reading>,
 }
 
 impl Default for Request {
@@ -70,6 +76,8 @@ impl Default for Request {
             named: Vec::new(),
             ticket: None,
             streamed: false,
+            expected: None,
+            reading: None,
         }
     }
 }
@@ -214,6 +222,7 @@ impl Request {
             host.add(vm.metrics.prompt_tokens, u64::from(plan.prompt_tokens));
         }
         self.named = plan.endpoints;
+        self.expected = plan.expected;
         self.pass(vm, host, plan.reason)
     }
 
@@ -222,20 +231,51 @@ impl Request {
         if self.ticket.is_none() {
             return;
         }
-        self.check_served(vm, host);
+        let as_named = self.check_served(vm, host);
         let content_type = host.response_header("content-type").unwrap_or_default();
         self.streamed = content_type.starts_with("text/event-stream");
+        let ok = host.response_header(":status").as_deref() == Some("200");
+        if !(as_named && ok) || end_of_stream {
+            self.expected = None;
+        } else if self.expected.is_some() {
+            let encoding = host.response_header("content-encoding");
+            self.reading = Some(Reading::of(&content_type, encoding.as_deref()));
+        }
         if end_of_stream || !self.streamed {
             self.prefill_ended(vm, host);
         }
     }
 
-    /// A piece of the response's body.
-    pub fn on_response_body(&mut self, vm: &mut Vm, host: &impl Host, bytes: usize) {
+    /// A piece of the response's body: read as it passes, never held.
+    pub fn on_response_body(
+        &mut self,
+        vm: &mut Vm,
+        host: &impl Host,
+        bytes: usize,
+        end_of_stream: bool,
+    ) {
+        if let Some(reading) = &mut self.reading {
+            reading.pass(host, bytes);
+        }
         if self.streamed && bytes > 0 {
             self.streamed = false;
             self.prefill_ended(vm, host);
         }
+        if end_of_stream {
+            self.on_response_end(vm, host);
+        }
+    }
+
+    /// The response is complete: with the last piece of its body, or its trailers.
+    pub fn on_response_end(&mut self, vm: &mut Vm, host: &impl Host) {
+        let (Some(expected), Some(reading)) = (self.expected.take(), self.reading.take()) else {
+            return;
+        };
+        let judged = expected.judge(reading.usage());
+        if let Some(cached) = judged.cached {
+            host.set_filter_state(STATE_CACHED, cached.to_string().as_bytes());
+        }
+        vm.feedback.count(host, &expected, &judged);
     }
 
     /// The stream is over, whatever way. May be called again.
@@ -251,16 +291,20 @@ impl Request {
     }
 
     fn prefill_ended(&mut self, vm: &mut Vm, host: &impl Host) {
+        if let Some(sibling) = self.expected.as_ref().and_then(|e| e.sibling) {
+            vm.settling.answered(sibling, host.monotonic_us());
+        }
         if let Some(ticket) = &mut self.ticket {
             let view = vm.heads.last().cloned();
             vm.loads.prefill_ended(host, view.as_deref(), ticket);
         }
     }
 
-    /// Compares who was named with who serves; the load follows the latter.
-    fn check_served(&mut self, vm: &mut Vm, host: &impl Host) {
+    /// Compares who was named with who serves; the load follows the latter. True: it is the one named
+    /// first.
+    fn check_served(&mut self, vm: &mut Vm, host: &impl Host) -> bool {
         let Some(ticket) = &mut self.ticket else {
-            return;
+            return false;
         };
         let attempt = host.property(&["upstream", "request_attempt_count"]);
         let attempt = attempt.and_then(|b| Some(u64::from_le_bytes(b.try_into().ok()?)));
@@ -268,15 +312,11 @@ impl Request {
         if attempt > 1 {
             host.add(vm.metrics.retried, 1);
         }
-        let Some(served) = host.property(&["upstream", "address"]) else {
-            return;
+        let served = host.property(&["upstream", "address"]);
+        let served = served.and_then(|served| String::from_utf8(served).ok());
+        let Some(served) = served.filter(|served| !served.is_empty()) else {
+            return false;
         };
-        let Ok(served) = String::from_utf8(served) else {
-            return;
-        };
-        if served.is_empty() {
-            return;
-        }
         let at = usize::try_from(attempt - 1).unwrap_or(usize::MAX);
         if self.named.get(at).is_some_and(|named| *named != served) {
             host.add(vm.metrics.missed_override, 1);
@@ -285,6 +325,7 @@ impl Request {
             let view = vm.heads.last().cloned();
             vm.loads.moved(host, view.as_deref(), ticket, &served);
         }
+        self.named.first() == Some(&served)
     }
 }
 

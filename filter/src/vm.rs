@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 
+use crate::feedback::{Figures, Settling};
 use crate::host::Host;
 use crate::lease::Lease;
 use crate::load::Loads;
@@ -30,6 +31,10 @@ pub struct Vm {
     pub freshness: Freshness,
     /// Metric ids.
     pub metrics: Metrics,
+    /// Predictions against what engines report.
+    pub feedback: Figures,
+    /// Requests whose events may be under way.
+    pub settling: Settling,
     /// Requests until the next timed one.
     pub untimed: u32,
     /// Pools already reported to get token-id prompts.
@@ -51,6 +56,8 @@ impl Vm {
             poller: Poller::default(),
             freshness: Freshness::default(),
             metrics: Metrics::define(host),
+            feedback: Figures::default(),
+            settling: Settling::default(),
             untimed: 0,
             token_id_pools: Vec::new(),
         }

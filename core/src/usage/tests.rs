@@ -42,17 +42,29 @@ fn what_vllm_writes_is_read_in_pieces_of_any_size() {
         };
         let body = case["body"].as_str().unwrap().as_bytes();
         for size in [1, 2, 3, 7, 64, 1 << 20] {
-            assert_eq!(scan(framing, body, size), expected, "{} by {size}", case["name"]);
+            assert_eq!(
+                scan(framing, body, size),
+                expected,
+                "{} by {size}",
+                case["name"]
+            );
         }
     }
 }
 
 #[test]
 fn the_last_count_holds_and_null_takes_no_counts_place() {
-    let usage = |cached: Value| json!({"usage": {"prompt_tokens_details": {"cached_tokens": cached}}});
+    let usage =
+        |cached: Value| json!({"usage": {"prompt_tokens_details": {"cached_tokens": cached}}});
     let cached = |data: &[Value]| scan(Framing::Events, events(data).as_bytes(), 5).cached;
-    assert_eq!(cached(&[usage(json!(1)), usage(json!(16))]), Cached::Tokens(16));
-    assert_eq!(cached(&[usage(json!(1)), usage(Value::Null)]), Cached::Tokens(1));
+    assert_eq!(
+        cached(&[usage(json!(1)), usage(json!(16))]),
+        Cached::Tokens(16)
+    );
+    assert_eq!(
+        cached(&[usage(json!(1)), usage(Value::Null)]),
+        Cached::Tokens(1)
+    );
     assert_eq!(cached(&[usage(Value::Null)]), Cached::Null);
     assert_eq!(cached(&[usage(json!("7"))]), Cached::Null);
     assert_eq!(cached(&[usage(json!([7]))]), Cached::Null);
@@ -64,7 +76,8 @@ fn the_last_count_holds_and_null_takes_no_counts_place() {
 
 #[test]
 fn keys_elsewhere_say_nothing() {
-    let usage = json!({"prompt_tokens_details": {"cached_tokens": 1}, "cache_read_input_tokens": 2});
+    let usage =
+        json!({"prompt_tokens_details": {"cached_tokens": 1}, "cache_read_input_tokens": 2});
     for body in [
         json!({"choices": [{"usage": usage}]}),
         json!({"choices": {"usage": usage}}),
@@ -73,7 +86,11 @@ fn keys_elsewhere_say_nothing() {
         json!({"text": usage.to_string(), "usage_": usage, "message": {"message": {"usage": usage}}}),
     ] {
         let text = body.to_string();
-        assert_eq!(scan(Framing::Json, text.as_bytes(), 9), Usage::default(), "{text}");
+        assert_eq!(
+            scan(Framing::Json, text.as_bytes(), 9),
+            Usage::default(),
+            "{text}"
+        );
     }
     // Behind the first value there is nothing more.
     let text = format!("{{}} {{\"usage\":{usage}}}");
@@ -94,18 +111,26 @@ fn event_streams_of_other_hands() {
         format!("\n\n\ndata: {data}\n"),
     ] {
         for size in [1, 4, 1_000] {
-            assert_eq!(scan(Framing::Events, stream.as_bytes(), size), expected, "{stream}");
+            assert_eq!(
+                scan(Framing::Events, stream.as_bytes(), size),
+                expected,
+                "{stream}"
+            );
         }
     }
     for stream in ["datum: {}", "xdata: {}", "dat", "data", ""] {
         let stream = stream.replace("{}", data);
-        assert_eq!(scan(Framing::Events, stream.as_bytes(), 3), Usage::default());
+        assert_eq!(
+            scan(Framing::Events, stream.as_bytes(), 3),
+            Usage::default()
+        );
     }
 }
 
 #[test]
 fn a_number_at_the_limit() {
-    let body = |n: &str| format!(r#"{{"usage":{{"prompt_tokens_details":{{"cached_tokens":{n}}}}}}}"#);
+    let body =
+        |n: &str| format!(r#"{{"usage":{{"prompt_tokens_details":{{"cached_tokens":{n}}}}}}}"#);
     let cached = |n: &str| scan(Framing::Json, body(n).as_bytes(), 3).cached;
     assert_eq!(cached("18446744073709551615"), Cached::Tokens(u64::MAX));
     assert_eq!(cached("18446744073709551616"), Cached::Null);

@@ -1,4 +1,5 @@
 mod bench;
+mod feedback;
 mod lora;
 mod served;
 

@@ -50,7 +50,13 @@ fn texts() -> impl Strategy<Value = String> {
 
 /// Bodies that have the figures more often than not.
 fn bodies() -> impl Strategy<Value = Value> {
-    let usage = || objects(prop_oneof![values(), (0..5000u64).prop_map(Value::from), objects(values())]);
+    let usage = || {
+        objects(prop_oneof![
+            values(),
+            (0..5000u64).prop_map(Value::from),
+            objects(values())
+        ])
+    };
     prop_oneof![
         values(),
         (objects(values()), usage()).prop_map(|(mut body, usage)| {
@@ -77,7 +83,9 @@ struct Naive {
 
 impl Naive {
     fn take(&mut self, value: &Value) {
-        let Some(root) = value.as_object() else { return };
+        let Some(root) = value.as_object() else {
+            return;
+        };
         // In the order of the bytes: of a figure that stands in two places, the later one holds.
         for (key, value) in root {
             match key.as_str() {
@@ -93,7 +101,9 @@ impl Naive {
     }
 
     fn take_usage(&mut self, usage: &Value) {
-        let Some(usage) = usage.as_object() else { return };
+        let Some(usage) = usage.as_object() else {
+            return;
+        };
         self.usage = true;
         for (key, value) in usage {
             let count = value.as_u64();
