@@ -13,6 +13,7 @@
 //! | [`index`] | KV events -> which replica holds which prefix |
 //! | [`scrape`] | engines' load and health |
 //! | [`facts`] | engines' adapters and versions |
+//! | [`feedback`] | whether predictions are right, and the alarm |
 //! | [`engine`] | all that is known, and the table made of it |
 //! | [`server`] | what gateways, Prometheus and operators ask |
 //! | [`serve`] | the parts put together |
@@ -25,6 +26,7 @@ pub mod config;
 pub mod engine;
 pub mod events;
 pub mod facts;
+pub mod feedback;
 pub mod index;
 pub mod metrics;
 pub mod parts;

@@ -19,6 +19,7 @@
 //! | `template`, `source`, `markup`, `detect`, `filters`, `tojson`, `methods`, `python`, `clock` | minijinja made equal to Hugging Face's Jinja2 |
 //! | `canonical` | what the tokenizer's normaliser does to the rendered text |
 //! | `figure` | whether the engine's figures will be of one prompt |
+//! | `full_report` | where to ask an engine for a full report of cached blocks |
 //! | `rules` | what differs between versions of the engine |
 //! | `families` | models whose chats the engine renders by code instead of a template |
 //! | `compiled` | all of it together |
@@ -30,6 +31,7 @@ mod detect;
 mod families;
 mod figure;
 mod filters;
+mod full_report;
 mod kwargs;
 mod markup;
 mod messages;
@@ -44,6 +46,7 @@ mod tojson;
 mod tools;
 
 pub use compiled::{CompiledProfile, ProfileError};
+pub use full_report::{Insertion, full_report};
 pub use profile::{
     AddedToken, Canonical, CanonicalStep, Capability, ContentFormat, PROFILE_VERSION, Profile,
     Renderer,

@@ -93,8 +93,12 @@ impl UsageScanner {
         match self.framing {
             Framing::Json => self.machine.feed(bytes),
             Framing::Events => {
-                for piece in bytes.split_inclusive(|&byte| byte == b'\n') {
-                    self.feed_line(piece);
+                let mut rest = bytes;
+                while !rest.is_empty() {
+                    let end = find::line_end(rest).map_or(rest.len(), |at| at + 1);
+                    let (line, after) = rest.split_at_checked(end).unwrap_or((rest, &[]));
+                    self.feed_line(line);
+                    rest = after;
                 }
             }
         }

@@ -65,6 +65,11 @@ pub trait Host {
     /// Empty outside the body's and the trailers' callbacks.
     fn request_body(&self, max: usize) -> Vec<u8>;
 
+    /// Puts `with` in place of the first `len` bytes of the buffered request body. Only in the callback
+    /// of the body's last piece: at the trailers there may be no
+    /// buffer to write to. Envoy does not adjust `content-length`.
+    fn replace_body_start(&self, len: usize, with: &[u8]);
+
     /// At most `max` bytes from `start` on of the piece of the response's body that is passing. Only in
     /// the response body's callback.
     fn response_body(&self, start: usize, max: usize) -> Vec<u8>;
@@ -188,6 +193,10 @@ mod envoy {
         fn request_body(&self, max: usize) -> Vec<u8> {
             let body = hostcalls::get_buffer(BufferType::HttpRequestBody, 0, max);
             body.ok().flatten().unwrap_or_default()
+        }
+
+        fn replace_body_start(&self, len: usize, with: &[u8]) {
+            let _ = hostcalls::set_buffer(BufferType::HttpRequestBody, 0, len, with);
         }
 
         fn response_body(&self, start: usize, max: usize) -> Vec<u8> {

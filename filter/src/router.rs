@@ -10,6 +10,7 @@
 pub mod complexity;
 pub mod decide;
 pub mod gate;
+pub mod report;
 
 use crate::config::Config;
 use crate::feedback::{Expected, Reading};
@@ -157,7 +158,7 @@ impl Request {
         if !end_of_stream {
             return Flow::Pause;
         }
-        self.decide(vm, host, config, api, bytes)
+        self.decide(vm, host, config, api, bytes, true)
     }
 
     /// Trailers: with them, no piece of the body was the last one.
@@ -166,7 +167,7 @@ impl Request {
             return Flow::Continue;
         };
         let bytes = usize::try_from(cap).unwrap_or(usize::MAX);
-        self.decide(vm, host, config, api, bytes)
+        self.decide(vm, host, config, api, bytes, false)
     }
 
     fn decide(
@@ -176,6 +177,7 @@ impl Request {
         config: &Config,
         api: Api,
         bytes: usize,
+        writable: bool,
     ) -> Flow {
         let timed = config.timing_sample != 0 && vm.untimed == 0;
         vm.untimed = if timed {
@@ -191,6 +193,9 @@ impl Request {
         } else {
             decide::by_prompt(vm, host, config, api, &body, &mut timer)
         };
+        if writable {
+            report::ask(vm, host, config, &plan, &body);
+        }
         let flow = self.go(vm, host, plan);
         timer.lap(host, &vm.metrics, Phase::Pick);
         timer.stop(host, &vm.metrics);
@@ -236,7 +241,10 @@ impl Request {
         self.streamed = content_type.starts_with("text/event-stream");
         let ok = host.response_header(":status").as_deref() == Some("200");
         if !(as_named && ok) || end_of_stream {
-            self.expected = None;
+            let gone = self.expected.take();
+            if let Some(sibling) = gone.and_then(|expected| expected.sibling) {
+                vm.settling.failed(sibling);
+            }
         } else if self.expected.is_some() {
             let encoding = host.response_header("content-encoding");
             self.reading = Some(Reading::of(&content_type, encoding.as_deref()));
@@ -283,6 +291,10 @@ impl Request {
         if matches!(self.stage, Stage::Holding { .. }) {
             self.stage = Stage::Done;
             vm.metrics.request(host, Reason::Aborted);
+        }
+        let unanswered = self.expected.take().filter(|_| self.reading.is_none());
+        if let Some(sibling) = unanswered.and_then(|expected| expected.sibling) {
+            vm.settling.failed(sibling);
         }
         if let Some(ticket) = self.ticket.take() {
             let view = vm.heads.last().cloned();

@@ -110,6 +110,10 @@ impl Host for FakeHost {
         body[..body.len().min(max)].to_vec()
     }
 
+    fn replace_body_start(&self, len: usize, with: &[u8]) {
+        self.body.borrow_mut().splice(..len, with.iter().copied());
+    }
+
     fn response_body(&self, start: usize, max: usize) -> Vec<u8> {
         let body = self.response_body.borrow();
         body[start.min(body.len())..body.len().min(start + max)].to_vec()

@@ -10,6 +10,7 @@ use crate::load::Loads;
 use crate::metrics::Metrics;
 use crate::pools::HeadCache;
 use crate::profiles::Profiles;
+use crate::router::report::Reports;
 use crate::sync::{Freshness, Poller};
 
 /// All of it.
@@ -35,6 +36,8 @@ pub struct Vm {
     pub feedback: Figures,
     /// Requests whose events may be under way.
     pub settling: Settling,
+    /// Full reports asked for.
+    pub reports: Reports,
     /// Requests until the next timed one.
     pub untimed: u32,
     /// Pools already reported to get token-id prompts.
@@ -58,6 +61,7 @@ impl Vm {
             metrics: Metrics::define(host),
             feedback: Figures::default(),
             settling: Settling::default(),
+            reports: Reports::default(),
             untimed: 0,
             token_id_pools: Vec::new(),
         }

@@ -5,6 +5,7 @@
 
 mod accuracy;
 mod faults;
+mod feedback;
 mod headers;
 mod lora;
 mod odd;
@@ -22,6 +23,10 @@ const CASES: [(&str, &str); 10] = [
     (
         "accuracy",
         "what the filter predicts is what the engine had cached",
+    ),
+    (
+        "feedback",
+        "predictions are compared with what engines report; a wrong template raises the alarm",
     ),
     (
         "propagation",
@@ -59,6 +64,7 @@ async fn case(name: &str, places: &Places, short: bool) -> Result<()> {
     match name {
         "accuracy" => accuracy::simulated(places, if short { 300 } else { 2_400 }).await,
         "vllm" => accuracy::vllm(places).await,
+        "feedback" => feedback::feedback(places, short).await,
         "propagation" => propagation::propagation(places, if short { 40 } else { 300 }).await,
         "forged" => headers::forged(places).await,
         "lora" => lora::lora(places).await,

@@ -26,6 +26,7 @@ fn head() -> Head {
                 lora("größe/v2", &[1]),
                 lora("nowhere", &[]),
             ],
+            full_reports: true,
         }],
         replicas: vec![
             replica(0, ReplicaState::Ready),

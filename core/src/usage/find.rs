@@ -22,6 +22,11 @@ pub(super) fn string_end(bytes: &[u8]) -> Option<usize> {
     )
 }
 
+/// Position of the first newline.
+pub(super) fn line_end(bytes: &[u8]) -> Option<usize> {
+    position(bytes, |word| equal(word, b'\n'), |byte| byte == b'\n')
+}
+
 /// Position of the first quote, bracket or brace.
 pub(super) fn structure(bytes: &[u8]) -> Option<usize> {
     position(

@@ -94,11 +94,12 @@ struct Key {
 
 impl Key {
     /// A key that is too long to be one of ours stays so.
-    fn push(&mut self, byte: u8) {
-        if let Some(place) = self.bytes.get_mut(self.len) {
-            *place = byte;
+    fn push(&mut self, text: &[u8]) {
+        let end = self.len.saturating_add(text.len());
+        if let Some(place) = self.bytes.get_mut(self.len..end) {
+            place.copy_from_slice(text);
         }
-        self.len = self.len.saturating_add(1);
+        self.len = end;
     }
 
     fn get(&self) -> &[u8] {
@@ -204,6 +205,7 @@ impl Machine {
                 At::Done => return,
                 At::Text | At::SkipText => self.text(rest),
                 At::Skip => self.skip(rest),
+                At::InKey if !self.escaped => self.key_text(rest),
                 _ => {
                     self.step(byte);
                     after
@@ -228,6 +230,24 @@ impl Machine {
             self.at = At::Next;
         }
         rest.get(end + 1..).unwrap_or_default()
+    }
+
+    /// Takes a key up to its end, or to a backslash.
+    fn key_text<'a>(&mut self, rest: &'a [u8]) -> &'a [u8] {
+        let end = find::string_end(rest).unwrap_or(rest.len());
+        let (text, after) = rest.split_at_checked(end).unwrap_or((rest, &[]));
+        self.key.push(text);
+        let Some((&byte, after)) = after.split_first() else {
+            return &[];
+        };
+        if byte == b'\\' {
+            self.escaped = true;
+        } else {
+            let node = self.stack.get(self.depth.wrapping_sub(1));
+            self.child = node.map_or(Child::Other, |node| node.child(self.key.get()));
+            self.at = At::Colon;
+        }
+        after
     }
 
     /// Goes on to where something begins or ends within what does not matter.
@@ -259,16 +279,11 @@ impl Machine {
                 b'}' => self.close(),
                 _ => {}
             },
-            At::InKey => match byte {
-                _ if std::mem::take(&mut self.escaped) => self.key.len = KEY_MAX + 1,
-                b'\\' => self.escaped = true,
-                b'"' => {
-                    let node = self.stack.get(self.depth.wrapping_sub(1));
-                    self.child = node.map_or(Child::Other, |node| node.child(self.key.get()));
-                    self.at = At::Colon;
-                }
-                _ => self.key.push(byte),
-            },
+            // A key with escapes is none of ours.
+            At::InKey => {
+                self.escaped = false;
+                self.key.len = KEY_MAX + 1;
+            }
             At::Colon => {
                 if byte == b':' {
                     self.at = At::Value;

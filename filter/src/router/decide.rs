@@ -47,6 +47,8 @@ pub struct Plan {
     pub prompt_tokens: u32,
     /// What the response is to be compared with, if the prompt was looked up.
     pub expected: Option<Expected>,
+    /// The pool takes full reports of what an engine has cached.
+    pub full_reports: bool,
 }
 
 impl Plan {
@@ -58,6 +60,7 @@ impl Plan {
             predicted_tokens: None,
             prompt_tokens: 0,
             expected: None,
+            full_reports: false,
         }
     }
 }
@@ -231,6 +234,7 @@ fn look_up(
     let mut plan = choose(vm, host, view, (pool, wanted), prompt_tokens, &matched);
     let whole = !matches!(&prompt, Prompt::Text(text) if text.exact_bytes < text.text.len());
     let comparable = whole && request.has_one_figure();
+    plan.full_reports = head.full_reports;
     plan.expected = expected(vm, host, (view, pool), &plan, (&blocks, &found), comparable);
     Ok(plan)
 }
@@ -390,5 +394,6 @@ fn choose(
         predicted_tokens: Some(predicted),
         prompt_tokens,
         expected: None,
+        full_reports: false,
     }
 }
