@@ -24,6 +24,7 @@ use tokio::sync::{Notify, watch};
 use crate::canonicity::{Checker, Unusable};
 use crate::config::{Config, TokenIds};
 use crate::events::{KvEvent, KvEventBatch};
+use crate::feedback::Feedback;
 use crate::index::{ApplyStats, IndexConfig, IndexStats, PoolIndex, StreamPosition};
 use crate::subscriber::Position;
 use crate::vocab::Vocab;
@@ -89,6 +90,7 @@ pub struct Engine {
     dirty: Notify,
     open: AtomicBool,
     news: watch::Sender<u64>,
+    feedback: Feedback,
 }
 
 /// Are blocks of prompt text of any use under this profile?
@@ -176,7 +178,25 @@ impl Engine {
             dirty: Notify::new(),
             open: AtomicBool::new(false),
             news: watch::Sender::new(0),
+            feedback: Feedback::new(
+                config.pools.iter().map(|pool| pool.name.clone()),
+                config.replicas().map(|(pool, _)| pool),
+            ),
         }
+    }
+
+    /// Whether predictions are right.
+    #[must_use]
+    pub fn feedback(&self) -> &Feedback {
+        &self.feedback
+    }
+
+    /// Has a pool, by its position, any blocks?
+    #[must_use]
+    pub fn has_blocks(&self, pool: usize) -> bool {
+        self.pools
+            .get(pool)
+            .is_some_and(|pool| pool.stats().nodes > 0)
     }
 
     /// All pools, in the configuration's order.

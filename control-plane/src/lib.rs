@@ -15,6 +15,7 @@
 //! | [`canonicity`] | whether generated tokens are those of their text |
 //! | [`scrape`] | engines' load and health |
 //! | [`facts`] | engines' adapters and versions |
+//! | [`feedback`] | whether predictions are right, and the alarm |
 //! | [`engine`] | all that is known, and the table made of it |
 //! | [`server`] | what gateways, Prometheus and operators ask |
 //! | [`serve`] | the parts put together |
@@ -28,6 +29,7 @@ pub mod config;
 pub mod engine;
 pub mod events;
 pub mod facts;
+pub mod feedback;
 pub mod hub;
 pub mod index;
 pub mod metrics;

@@ -57,6 +57,24 @@ pub struct ResetLabels {
     pub why: &'static str,
 }
 
+/// Responses compared with predictions.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct OutcomeLabels {
+    /// The pool.
+    pub pool: String,
+    /// `exact`, `over`, `under`, `early`, `missing` or `apart`.
+    pub outcome: &'static str,
+}
+
+/// Tokens of such responses.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct TokenLabels {
+    /// The pool.
+    pub pool: String,
+    /// `predicted`, `prompt`, `cached`, `over` or `under`.
+    pub kind: &'static str,
+}
+
 /// Answers to polls, scrapes, snapshots.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct ResultLabels {
@@ -132,6 +150,12 @@ metrics! {
     pub polls: Family<ResultLabels, Counter> = "polls", "Polls answered, by what the answer held of the table";
     pub answer_bytes: Counter = "answer_bytes", "Bytes of answers to polls";
     pub polls_waiting: Gauge = "polls_waiting", "Polls that wait for news";
+    pub feedback_responses: Family<OutcomeLabels, Counter> = "feedback_responses", "Responses whose cached tokens were compared with the prediction, as gateways report";
+    pub feedback_telling: Family<PoolLabels, Counter> = "feedback_telling", "Of those, with a block at least to predict or to find";
+    pub feedback_tokens: Family<TokenLabels, Counter> = "feedback_tokens", "Tokens predicted, of the prompts, found cached, predicted too much and too little";
+    pub prediction_mismatch: GaugeByPool = "prediction_mismatch", "1 while predictions and the engines' cached tokens disagree";
+    pub cache_queries: ByReplica = "engine_prefix_cache_queries", "Prompt tokens that the engine looked up in its cache";
+    pub cache_hits: ByReplica = "engine_prefix_cache_hits", "Of those, found";
     pub snapshots: Family<ResultLabels, Counter> = "snapshots", "Snapshots written, or failed";
     pub snapshot_bytes: Gauge = "snapshot_bytes", "Size of the last snapshot";
 }
@@ -185,6 +209,8 @@ impl Metrics {
             ] {
                 family.get_or_create(&labels).set(as_i64(value));
             }
+            // There from the start, at 0.
+            let _ = self.prediction_mismatch.get_or_create(&labels);
         }
         let size = engine.table_size();
         self.table_bytes.set(as_i64(size.bytes));

@@ -100,6 +100,13 @@ pub async fn run(
         if text.is_none() || !healthy {
             metrics.scrape_errors.get_or_create(&target.labels).inc();
         }
+        if let Some((queries, hits)) = figures.cache()
+            && let Some((queries, hits)) = engine.feedback().scraped(target.replica, queries, hits)
+        {
+            let labels = &target.labels;
+            metrics.cache_queries.get_or_create(labels).inc_by(queries);
+            metrics.cache_hits.get_or_create(labels).inc_by(hits);
+        }
         let scraped = Scraped {
             healthy: health.observe(healthy),
             load: figures.load(),

@@ -155,6 +155,13 @@ async fn sync(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bytes
         );
         return (StatusCode::BAD_REQUEST, text).into_response();
     }
+    let engine = &shared.engine;
+    engine.feedback().take(
+        &poll,
+        &shared.metrics,
+        |pool| engine.has_blocks(pool),
+        std::time::Instant::now(),
+    );
     let Some(bytes) = wait_for_answer(&shared, &poll, count).await else {
         count("starting");
         return (

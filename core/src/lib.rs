@@ -11,6 +11,7 @@
 //! | [`table`] | which replica holds which prefix -> pages, and pages -> matches |
 //! | [`sync`] | the bytes that a gateway and a control plane exchange |
 //! | [`pick`] | matches and load -> endpoints in order, with a reason |
+//! | [`usage`] | a response, as it streams by -> how much of the prompt the engine found cached |
 
 pub mod blocks;
 pub mod checksum;
@@ -19,3 +20,4 @@ pub mod pick;
 pub mod prompt;
 pub mod sync;
 pub mod table;
+pub mod usage;

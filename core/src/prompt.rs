@@ -18,6 +18,8 @@
 //! | `messages`, `tools`, `kwargs` | what vLLM does to a request before its template runs |
 //! | `template`, `source`, `markup`, `detect`, `filters`, `tojson`, `methods`, `python`, `clock` | minijinja made equal to Hugging Face's Jinja2 |
 //! | `canonical`, `normalise` | what the tokenizer's normaliser does to the rendered text |
+//! | `figure` | whether the engine's figures will be of one prompt |
+//! | `full_report` | where to ask an engine for a full report of cached blocks |
 //! | `rules` | what differs between versions of the engine |
 //! | `families` | models whose chats the engine renders by code instead of a template |
 //! | `compiled` | all of it together |
@@ -29,7 +31,9 @@ mod clock;
 mod compiled;
 mod detect;
 mod families;
+mod figure;
 mod filters;
+mod full_report;
 mod kwargs;
 mod markup;
 mod messages;
@@ -46,6 +50,7 @@ mod tools;
 
 pub use bare::BareTemplate;
 pub use compiled::{CompiledProfile, ProfileError};
+pub use full_report::{Insertion, full_report};
 pub use profile::{
     AddedToken, Canonical, CanonicalStep, Capability, ContentFormat, PROFILE_VERSION, Pieces,
     Profile, Renderer,

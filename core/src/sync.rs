@@ -14,7 +14,7 @@ mod poll;
 pub use answer::{Answer, ProfileRecord, TableUpdate};
 pub use head::{Head, PoolHead, ReplicaHead, ReplicaState};
 pub use lora::LoraHead;
-pub use poll::{Have, Loading, Poll};
+pub use poll::{Have, Loading, Poll, PoolFeedback};
 
 /// Major version: a reader refuses any other.
 pub const MAJOR: u16 = 1;

@@ -34,6 +34,9 @@ pub struct Config {
     pub stale_after_ms: u64,
     /// One in this many requests is timed; 0: none.
     pub timing_sample: u32,
+    /// One in this many requests asks its engine for a full report of what it has cached, in pools
+    /// that take such reports; 0: none.
+    pub full_report_sample: u32,
 }
 
 #[derive(Deserialize)]
@@ -45,6 +48,7 @@ struct Raw {
     path_prefixes: Option<Vec<String>>,
     stale_after_ms: Option<u64>,
     timing_sample: Option<u32>,
+    full_report_sample: Option<u32>,
 }
 
 #[derive(Deserialize)]
@@ -98,6 +102,7 @@ pub fn parse(json: &[u8]) -> Result<Config, String> {
         path_prefixes,
         stale_after_ms: raw.stale_after_ms.unwrap_or(STALE_AFTER_MS),
         timing_sample: raw.timing_sample.unwrap_or(TIMING_SAMPLE),
+        full_report_sample: raw.full_report_sample.unwrap_or(0),
     })
 }
 

@@ -65,11 +65,20 @@ pub trait Host {
     /// Empty outside the body's and the trailers' callbacks.
     fn request_body(&self, max: usize) -> Vec<u8>;
 
+    /// Puts `with` in place of the first `len` bytes of the buffered request body. Only in the callback
+    /// of the body's last piece: at the trailers there may be no
+    /// buffer to write to. Envoy does not adjust `content-length`.
+    fn replace_body_start(&self, len: usize, with: &[u8]);
+
+    /// At most `max` bytes from `start` on of the piece of the response's body that is passing. Only in
+    /// the response body's callback.
+    fn response_body(&self, start: usize, max: usize) -> Vec<u8>;
+
     /// An attribute of the stream or the configuration, as Envoy serialises it.
     fn property(&self, path: &[&str]) -> Option<Vec<u8>>;
 
-    /// Puts a value into the stream's filter state as `wasm.<name>`. Only in request phases: there
-    /// is no stream elsewhere.
+    /// Puts a value into the stream's filter state as `wasm.<name>`. Only in callbacks of requests and
+    /// responses, not in the log's: there is no stream elsewhere.
     fn set_filter_state(&self, name: &str, value: &[u8]);
 
     /// Reads shared data: one copy of the value under a process-wide lock, about 1 µs at 2 KB.
@@ -106,6 +115,9 @@ pub trait Host {
 
     /// Sets a gauge or records one histogram value.
     fn record(&self, metric: MetricId, value: u64);
+
+    /// A counter's or gauge's value over all VMs of the process; 0 where there is none.
+    fn metric_value(&self, metric: MetricId) -> u64;
 
     /// How often this root context ticks; takes effect after the current callback.
     fn set_tick_period_ms(&self, ms: u32);
@@ -183,6 +195,15 @@ mod envoy {
             body.ok().flatten().unwrap_or_default()
         }
 
+        fn replace_body_start(&self, len: usize, with: &[u8]) {
+            let _ = hostcalls::set_buffer(BufferType::HttpRequestBody, 0, len, with);
+        }
+
+        fn response_body(&self, start: usize, max: usize) -> Vec<u8> {
+            let body = hostcalls::get_buffer(BufferType::HttpResponseBody, start, max);
+            body.ok().flatten().unwrap_or_default()
+        }
+
         fn property(&self, path: &[&str]) -> Option<Vec<u8>> {
             hostcalls::get_property(path.to_vec()).ok().flatten()
         }
@@ -254,6 +275,10 @@ mod envoy {
 
         fn record(&self, metric: MetricId, value: u64) {
             let _ = hostcalls::record_metric(metric.0, value);
+        }
+
+        fn metric_value(&self, metric: MetricId) -> u64 {
+            hostcalls::get_metric(metric.0).unwrap_or(0)
         }
 
         fn set_tick_period_ms(&self, ms: u32) {

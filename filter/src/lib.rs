@@ -1,10 +1,11 @@
 //! The proxy-wasm filter: picks the replica that holds a request's prefix, inside Envoy.
 //!
-//! Two jobs, both written against the [`host::Host`] trait and tested natively over a fake host:
+//! Three jobs, all written against the [`host::Host`] trait and tested natively over a fake host:
 //!
 //! | job | modules |
 //! |---|---|
 //! | a request: hold, parse, look up, name endpoints, continue | [`router`], [`pools`], [`load`] |
+//! | the response: what the engine found cached, against what was predicted | [`feedback`] |
 //! | the table: one poller per Envoy process brings it into shared data | [`sync`], [`lease`] |
 //!
 //! The glue to Envoy ([`host`]'s real form, `root`, `request`) exists in wasm builds only, since
@@ -13,6 +14,7 @@
 //! wrong is a [`reason::Reason`], a counter, and a request that continues.
 
 pub mod config;
+pub mod feedback;
 pub mod host;
 pub mod lease;
 pub mod load;

@@ -113,6 +113,8 @@ pub struct Metrics {
     pub missed_override: MetricId,
     /// Requests that took more than one attempt.
     pub retried: MetricId,
+    /// Requests that were made to ask the engine for a full report.
+    pub full_reports: MetricId,
     /// Bytes of answers from the control plane.
     pub sync_bytes: MetricId,
     /// Pages written.
@@ -164,6 +166,7 @@ impl Metrics {
             page_reads: counter("page_reads_total"),
             missed_override: counter("missed_override_total"),
             retried: counter("retried_total"),
+            full_reports: counter("full_reports_total"),
             sync_bytes: counter("sync_bytes_total"),
             sync_pages: counter("sync_pages_total"),
             sync_loads: counter("sync_loads_total"),

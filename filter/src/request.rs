@@ -64,10 +64,16 @@ impl HttpContext for Http {
         Action::Continue
     }
 
-    fn on_http_response_body(&mut self, bytes: usize, _end_of_stream: bool) -> Action {
+    fn on_http_response_body(&mut self, bytes: usize, end_of_stream: bool) -> Action {
         vm::with(&Envoy, |vm| {
-            self.request.on_response_body(vm, &Envoy, bytes)
+            self.request
+                .on_response_body(vm, &Envoy, bytes, end_of_stream)
         });
+        Action::Continue
+    }
+
+    fn on_http_response_trailers(&mut self, _trailers: usize) -> Action {
+        vm::with(&Envoy, |vm| self.request.on_response_end(vm, &Envoy));
         Action::Continue
     }
 

@@ -10,8 +10,10 @@
 pub mod complexity;
 pub mod decide;
 pub mod gate;
+pub mod report;
 
 use crate::config::Config;
+use crate::feedback::{Expected, Reading};
 use crate::host::Host;
 use crate::load::Ticket;
 use crate::metrics::{Phase, Timer};
@@ -29,6 +31,8 @@ pub const STATE_REASON: &str = "prefix_picker.reason";
 pub const STATE_ENDPOINT: &str = "prefix_picker.endpoint";
 /// Prompt tokens that the engine will find cached there, by the table.
 pub const STATE_PREDICTED: &str = "prefix_picker.predicted_tokens";
+/// Prompt tokens that the engine did find cached, by its response.
+pub const STATE_CACHED: &str = "prefix_picker.cached_tokens";
 
 /// What Envoy does next with the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,6 +65,9 @@ pub struct Request {
     ticket: Option<Ticket>,
     /// The response is a stream: its headers come before the prefill's end.
     streamed: bool,
+    /// What its response will be compared with, until it was.
+    expected: Option<Expected>,
+    reading: Option<Reading>,
 }
 
 impl Default for Request {
@@ -70,6 +77,8 @@ impl Default for Request {
             named: Vec::new(),
             ticket: None,
             streamed: false,
+            expected: None,
+            reading: None,
         }
     }
 }
@@ -149,7 +158,7 @@ impl Request {
         if !end_of_stream {
             return Flow::Pause;
         }
-        self.decide(vm, host, config, api, bytes)
+        self.decide(vm, host, config, api, bytes, true)
     }
 
     /// Trailers: with them, no piece of the body was the last one.
@@ -158,7 +167,7 @@ impl Request {
             return Flow::Continue;
         };
         let bytes = usize::try_from(cap).unwrap_or(usize::MAX);
-        self.decide(vm, host, config, api, bytes)
+        self.decide(vm, host, config, api, bytes, false)
     }
 
     fn decide(
@@ -168,6 +177,7 @@ impl Request {
         config: &Config,
         api: Api,
         bytes: usize,
+        writable: bool,
     ) -> Flow {
         let timed = config.timing_sample != 0 && vm.untimed == 0;
         vm.untimed = if timed {
@@ -183,6 +193,9 @@ impl Request {
         } else {
             decide::by_prompt(vm, host, config, api, &body, &mut timer)
         };
+        if writable {
+            report::ask(vm, host, config, &plan, &body);
+        }
         let flow = self.go(vm, host, plan);
         timer.lap(host, &vm.metrics, Phase::Pick);
         timer.stop(host, &vm.metrics);
@@ -214,6 +227,7 @@ impl Request {
             host.add(vm.metrics.prompt_tokens, u64::from(plan.prompt_tokens));
         }
         self.named = plan.endpoints;
+        self.expected = plan.expected;
         self.pass(vm, host, plan.reason)
     }
 
@@ -222,20 +236,54 @@ impl Request {
         if self.ticket.is_none() {
             return;
         }
-        self.check_served(vm, host);
+        let as_named = self.check_served(vm, host);
         let content_type = host.response_header("content-type").unwrap_or_default();
         self.streamed = content_type.starts_with("text/event-stream");
+        let ok = host.response_header(":status").as_deref() == Some("200");
+        if !(as_named && ok) || end_of_stream {
+            let gone = self.expected.take();
+            if let Some(sibling) = gone.and_then(|expected| expected.sibling) {
+                vm.settling.failed(sibling);
+            }
+        } else if self.expected.is_some() {
+            let encoding = host.response_header("content-encoding");
+            self.reading = Some(Reading::of(&content_type, encoding.as_deref()));
+        }
         if end_of_stream || !self.streamed {
             self.prefill_ended(vm, host);
         }
     }
 
-    /// A piece of the response's body.
-    pub fn on_response_body(&mut self, vm: &mut Vm, host: &impl Host, bytes: usize) {
+    /// A piece of the response's body: read as it passes, never held.
+    pub fn on_response_body(
+        &mut self,
+        vm: &mut Vm,
+        host: &impl Host,
+        bytes: usize,
+        end_of_stream: bool,
+    ) {
+        if let Some(reading) = &mut self.reading {
+            reading.pass(host, bytes);
+        }
         if self.streamed && bytes > 0 {
             self.streamed = false;
             self.prefill_ended(vm, host);
         }
+        if end_of_stream {
+            self.on_response_end(vm, host);
+        }
+    }
+
+    /// The response is complete: with the last piece of its body, or its trailers.
+    pub fn on_response_end(&mut self, vm: &mut Vm, host: &impl Host) {
+        let (Some(expected), Some(reading)) = (self.expected.take(), self.reading.take()) else {
+            return;
+        };
+        let judged = expected.judge(reading.usage());
+        if let Some(cached) = judged.cached {
+            host.set_filter_state(STATE_CACHED, cached.to_string().as_bytes());
+        }
+        vm.feedback.count(host, &expected, &judged);
     }
 
     /// The stream is over, whatever way. May be called again.
@@ -244,6 +292,10 @@ impl Request {
             self.stage = Stage::Done;
             vm.metrics.request(host, Reason::Aborted);
         }
+        let unanswered = self.expected.take().filter(|_| self.reading.is_none());
+        if let Some(sibling) = unanswered.and_then(|expected| expected.sibling) {
+            vm.settling.failed(sibling);
+        }
         if let Some(ticket) = self.ticket.take() {
             let view = vm.heads.last().cloned();
             vm.loads.end(host, view.as_deref(), ticket);
@@ -251,16 +303,20 @@ impl Request {
     }
 
     fn prefill_ended(&mut self, vm: &mut Vm, host: &impl Host) {
+        if let Some(sibling) = self.expected.as_ref().and_then(|e| e.sibling) {
+            vm.settling.answered(sibling, host.monotonic_us());
+        }
         if let Some(ticket) = &mut self.ticket {
             let view = vm.heads.last().cloned();
             vm.loads.prefill_ended(host, view.as_deref(), ticket);
         }
     }
 
-    /// Compares who was named with who serves; the load follows the latter.
-    fn check_served(&mut self, vm: &mut Vm, host: &impl Host) {
+    /// Compares who was named with who serves; the load follows the latter. True: it is the one named
+    /// first.
+    fn check_served(&mut self, vm: &mut Vm, host: &impl Host) -> bool {
         let Some(ticket) = &mut self.ticket else {
-            return;
+            return false;
         };
         let attempt = host.property(&["upstream", "request_attempt_count"]);
         let attempt = attempt.and_then(|b| Some(u64::from_le_bytes(b.try_into().ok()?)));
@@ -268,15 +324,11 @@ impl Request {
         if attempt > 1 {
             host.add(vm.metrics.retried, 1);
         }
-        let Some(served) = host.property(&["upstream", "address"]) else {
-            return;
+        let served = host.property(&["upstream", "address"]);
+        let served = served.and_then(|served| String::from_utf8(served).ok());
+        let Some(served) = served.filter(|served| !served.is_empty()) else {
+            return false;
         };
-        let Ok(served) = String::from_utf8(served) else {
-            return;
-        };
-        if served.is_empty() {
-            return;
-        }
         let at = usize::try_from(attempt - 1).unwrap_or(usize::MAX);
         if self.named.get(at).is_some_and(|named| *named != served) {
             host.add(vm.metrics.missed_override, 1);
@@ -285,6 +337,7 @@ impl Request {
             let view = vm.heads.last().cloned();
             vm.loads.moved(host, view.as_deref(), ticket, &served);
         }
+        self.named.first() == Some(&served)
     }
 }
 

@@ -27,6 +27,8 @@ pub(crate) struct FakeHost {
     /// Whether Envoy still holds the request headers: touching them otherwise fails the test.
     pub(crate) headers_gone: Cell<bool>,
     pub(crate) body: RefCell<Vec<u8>>,
+    /// The piece of the response's body that is passing.
+    pub(crate) response_body: RefCell<Vec<u8>>,
     pub(crate) properties: RefCell<BTreeMap<String, Vec<u8>>>,
     pub(crate) filter_state: RefCell<BTreeMap<String, String>>,
     pub(crate) calls: RefCell<Vec<Call>>,
@@ -106,6 +108,15 @@ impl Host for FakeHost {
     fn request_body(&self, max: usize) -> Vec<u8> {
         let body = self.body.borrow();
         body[..body.len().min(max)].to_vec()
+    }
+
+    fn replace_body_start(&self, len: usize, with: &[u8]) {
+        self.body.borrow_mut().splice(..len, with.iter().copied());
+    }
+
+    fn response_body(&self, start: usize, max: usize) -> Vec<u8> {
+        let body = self.response_body.borrow();
+        body[start.min(body.len())..body.len().min(start + max)].to_vec()
     }
 
     fn property(&self, path: &[&str]) -> Option<Vec<u8>> {
@@ -198,6 +209,11 @@ impl Host for FakeHost {
 
     fn record(&self, metric: MetricId, value: u64) {
         self.values.borrow_mut().insert(self.name(metric), value);
+    }
+
+    fn metric_value(&self, metric: MetricId) -> u64 {
+        let name = self.name(metric);
+        self.values.borrow().get(&name).copied().unwrap_or(0)
     }
 
     fn set_tick_period_ms(&self, ms: u32) {

@@ -3,12 +3,14 @@
 
 use std::cell::RefCell;
 
+use crate::feedback::{Figures, Settling};
 use crate::host::Host;
 use crate::lease::Lease;
 use crate::load::Loads;
 use crate::metrics::Metrics;
 use crate::pools::HeadCache;
 use crate::profiles::Profiles;
+use crate::router::report::Reports;
 use crate::sync::{Freshness, Poller};
 
 /// All of it.
@@ -30,6 +32,12 @@ pub struct Vm {
     pub freshness: Freshness,
     /// Metric ids.
     pub metrics: Metrics,
+    /// Predictions against what engines report.
+    pub feedback: Figures,
+    /// Requests whose events may be under way.
+    pub settling: Settling,
+    /// Full reports asked for.
+    pub reports: Reports,
     /// Requests until the next timed one.
     pub untimed: u32,
     /// Pools already reported to get token-id prompts.
@@ -51,6 +59,9 @@ impl Vm {
             poller: Poller::default(),
             freshness: Freshness::default(),
             metrics: Metrics::define(host),
+            feedback: Figures::default(),
+            settling: Settling::default(),
+            reports: Reports::default(),
             untimed: 0,
             token_id_pools: Vec::new(),
         }

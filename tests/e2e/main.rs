@@ -6,6 +6,7 @@
 mod accuracy;
 mod exact;
 mod faults;
+mod feedback;
 mod headers;
 mod lora;
 mod odd;
@@ -23,6 +24,10 @@ const CASES: [(&str, &str); 10] = [
     (
         "accuracy",
         "what the filter predicts is what the engine had cached",
+    ),
+    (
+        "feedback",
+        "predictions are compared with what engines report; a wrong template raises the alarm",
     ),
     (
         "propagation",
@@ -62,6 +67,7 @@ async fn case(name: &str, places: &Places, short: bool) -> Result<()> {
         "vllm" => accuracy::vllm(places).await,
         "vllm_exact" => exact::generating(places).await,
         "vllm_embeddings" => exact::embedding(places).await,
+        "feedback" => feedback::feedback(places, short).await,
         "propagation" => propagation::propagation(places, if short { 40 } else { 300 }).await,
         "forged" => headers::forged(places).await,
         "lora" => lora::lora(places).await,

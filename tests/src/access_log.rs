@@ -27,6 +27,9 @@ pub struct Entry {
     /// Tokens it expected the first of them to have cached.
     #[serde(default, deserialize_with = "number")]
     pub predicted_tokens: Option<u64>,
+    /// Tokens that the filter read in the response to have been cached.
+    #[serde(default, deserialize_with = "number")]
+    pub cached_tokens: Option<u64>,
     /// `ip:port` of the engine that answered.
     #[serde(default)]
     pub upstream: Option<String>,

@@ -93,6 +93,7 @@ pub(super) fn pool_head(
         bytes_per_token_milli: 0,
         token_ids,
         loras: Vec::new(),
+        full_reports: pool.full_reports,
     }
 }
 

@@ -16,6 +16,10 @@ pub struct Figures {
     pub kv_usage: Option<f64>,
     /// Tokens per block.
     pub block_size: Option<u32>,
+    /// Prompt tokens looked up in the prefix cache, ever.
+    pub cache_queries: Option<f64>,
+    /// Of those, found there or by a connector.
+    pub cache_hits: Option<f64>,
 }
 
 impl Figures {
@@ -30,6 +34,16 @@ impl Figures {
             kv_usage_permille: (self.kv_usage.unwrap_or(0.0).clamp(0.0, 1.0) * 1000.0).round()
                 as u16,
         })
+    }
+}
+
+impl Figures {
+    /// Prompt tokens looked up in the prefix cache and found there, ever.
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // clamped; `as` saturates
+    pub fn cache(&self) -> Option<(u64, u64)> {
+        let count = |value: f64| value.max(0.0) as u64;
+        Some((count(self.cache_queries?), count(self.cache_hits?)))
     }
 }
 
@@ -54,6 +68,13 @@ pub fn figures(text: &str) -> Figures {
                         Some(figures.kv_usage.map_or(value, |known| known.max(value)));
                 }
             }
+            "vllm:prefix_cache_queries_total" | "vllm:gpu_prefix_cache_queries_total" => {
+                add(&mut figures.cache_queries, rest)
+            }
+            // What a connector brings counts as cached in responses, too.
+            "vllm:prefix_cache_hits_total"
+            | "vllm:gpu_prefix_cache_hits_total"
+            | "vllm:external_prefix_cache_hits_total" => add(&mut figures.cache_hits, rest),
             "vllm:cache_config_info" => {
                 let size = label(labels, "block_size").and_then(|size| size.parse().ok());
                 figures.block_size = size.filter(|size| *size > 0).or(figures.block_size);

@@ -13,6 +13,11 @@ vllm:num_requests_waiting_by_reason{engine=\"0\",reason=\"capacity\"} 7.0
 vllm:kv_cache_usage_perc{engine=\"0\"} 0.25
 vllm:kv_cache_usage_perc{engine=\"1\"} 0.5004
 vllm:cache_config_info{_block_size=\"9\",block_size=\"32\",engine=\"0\",odd=\"a\\\"b,block_size=\\\"1\"} 1.0
+vllm:prefix_cache_queries_total{engine=\"0\"} 1000.0
+vllm:prefix_cache_queries_total{engine=\"1\"} 500.0
+vllm:prefix_cache_hits_total{engine=\"0\"} 640.0
+vllm:prefix_cache_queries_created{engine=\"0\"} 1.7e9
+vllm:external_prefix_cache_hits_total{engine=\"0\"} 7.0
 process_start_time_seconds 1.7e9
 nonsense
 ";
@@ -23,9 +28,12 @@ nonsense
             running: Some(5.0),
             waiting: Some(10.0),
             kv_usage: Some(0.5004),
-            block_size: Some(32)
+            block_size: Some(32),
+            cache_queries: Some(1500.0),
+            cache_hits: Some(647.0),
         }
     );
+    assert_eq!(got.cache(), Some((1500, 647)));
     assert_eq!(
         got.load(),
         Some(Load {

@@ -50,6 +50,8 @@ pub struct PoolHead {
     pub token_ids: bool,
     /// LoRA adapters that engines of this pool have loaded (since 1.1).
     pub loras: Vec<LoraHead>,
+    /// A store of blocks that are there already is a report, so that gateways may ask for some.
+    pub full_reports: bool,
 }
 
 /// One replica.
@@ -183,19 +185,25 @@ impl PoolHead {
         w.u64(self.profile_hash);
         w.u32(self.block_size);
         w.u32(self.bytes_per_token_milli);
-        w.u8(u8::from(self.token_ids));
+        w.u8(u8::from(self.token_ids) | u8::from(self.full_reports) << 1);
         w.list(&self.models, |w, m| w.string(m))?;
         w.list(&self.clusters, |w, c| w.string(c))
     }
 
     fn decode(r: &mut Reader<'_>) -> Result<Self, SyncError> {
+        let name = r.string()?;
+        let key = PoolKey(r.array()?);
+        let profile_hash = r.u64()?;
+        let (block_size, bytes_per_token_milli) = (r.u32()?, r.u32()?);
+        let flags = r.u8()?;
         Ok(Self {
-            name: r.string()?,
-            key: PoolKey(r.array()?),
-            profile_hash: r.u64()?,
-            block_size: r.u32()?,
-            bytes_per_token_milli: r.u32()?,
-            token_ids: r.u8()? & 1 != 0,
+            name,
+            key,
+            profile_hash,
+            block_size,
+            bytes_per_token_milli,
+            token_ids: flags & 1 != 0,
+            full_reports: flags & 2 != 0,
             models: r.list(Reader::string)?,
             clusters: r.list(Reader::string)?,
             loras: Vec::new(),

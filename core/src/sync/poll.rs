@@ -29,6 +29,54 @@ pub struct Poll {
     /// Names of pools that got token-id prompts since the gateway started.
     #[serde(default)]
     pub token_id_pools: Vec<String>,
+    /// How predictions compared with what engines reported, by pool.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub feedback: Vec<PoolFeedback>,
+}
+
+/// Responses of one pool whose requests had a prediction and were served by the replica named.
+///
+/// Totals since the gateway's process started, over all its workers: a poll that is lost or sent
+/// twice changes nothing. They go down only where the gateway starts anew.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PoolFeedback {
+    /// The pool's name.
+    pub pool: String,
+    /// Prediction and figure within one block of each other.
+    pub exact: u64,
+    /// More than that was predicted.
+    pub over: u64,
+    /// Less than that was predicted.
+    pub under: u64,
+    /// Apart, but events of a sibling were under way when it was predicted.
+    pub early: u64,
+    /// The response had no figure.
+    pub missing: u64,
+    /// The figure is not of one prompt alone (several prompts or answers at once).
+    pub apart: u64,
+    /// Of the first four: there was a block at least to predict or to find.
+    pub telling: u64,
+    /// Tokens predicted, all responses.
+    pub predicted_tokens: u64,
+    /// The prompts' tokens, all responses.
+    pub prompt_tokens: u64,
+    /// Tokens that engines found cached, where they said so.
+    pub cached_tokens: u64,
+    /// Tokens predicted beyond those found, but for early ones.
+    pub over_tokens: u64,
+    /// Tokens found beyond those predicted, but for early ones.
+    pub under_tokens: u64,
+}
+
+impl PoolFeedback {
+    /// All responses.
+    #[must_use]
+    pub fn answered(&self) -> u64 {
+        let parts = [self.exact, self.over, self.under, self.early];
+        let parts = parts.into_iter().chain([self.missing, self.apart]);
+        parts.fold(0, u64::saturating_add)
+    }
 }
 
 /// A complete table.

@@ -26,6 +26,7 @@ fn head() -> Head {
                 lora("größe/v2", &[1]),
                 lora("nowhere", &[]),
             ],
+            full_reports: false,
         }],
         replicas: vec![
             replica(0, ReplicaState::Ready),
@@ -217,6 +218,16 @@ fn adapters_know_their_replicas() {
     let mut unordered = head.clone();
     unordered.pools[0].loras[0].replicas.reverse();
     assert!(unordered.encode().is_err());
+}
+
+#[test]
+fn a_pool_that_takes_full_reports_says_so() {
+    let mut full = head();
+    full.pools[0].full_reports = true;
+    for token_ids in [false, true] {
+        full.pools[0].token_ids = token_ids;
+        assert_eq!(Head::decode(&full.encode().unwrap()), Ok(full.clone()));
+    }
 }
 
 fn of_hex(text: &str) -> Vec<u8> {

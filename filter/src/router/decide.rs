@@ -5,8 +5,8 @@ use std::rc::Rc;
 
 use hashbrown::HashMap;
 use prefix_picker_core::blocks::{
-    BlockHash, Family, IDS_PER_BLOCK, MediaKey, Namespace, Seed, TARGET_BYTES, TextBlock,
-    TextChain, hash_ids, seed,
+    BlockHash, Family, IDS_PER_BLOCK, MAX_BLOCK_BYTES, MediaKey, Namespace, Seed, TARGET_BYTES,
+    TextBlock, TextChain, hash_ids, seed,
 };
 use prefix_picker_core::pick::{Candidate, PickInput, hit_tokens, pick};
 use prefix_picker_core::prompt::{Api, ParsedRequest, Prompt, PromptText, parse_request};
@@ -14,6 +14,7 @@ use prefix_picker_core::sync::{PoolHead, ReplicaState};
 use prefix_picker_core::table::{LookupLimits, ReplicaMatch, lookup};
 
 use crate::config::Config;
+use crate::feedback::{Expected, Sibling};
 use crate::host::Host;
 use crate::metrics::{Phase, Timer};
 use crate::pools::{Table, View, Wanted};
@@ -44,6 +45,10 @@ pub struct Plan {
     pub predicted_tokens: Option<u32>,
     /// The prompt's length in tokens, known or estimated.
     pub prompt_tokens: u32,
+    /// What the response is to be compared with, if the prompt was looked up.
+    pub expected: Option<Expected>,
+    /// The pool takes full reports of what an engine has cached.
+    pub full_reports: bool,
 }
 
 impl Plan {
@@ -54,6 +59,8 @@ impl Plan {
             uncached_tokens: 0,
             predicted_tokens: None,
             prompt_tokens: 0,
+            expected: None,
+            full_reports: false,
         }
     }
 }
@@ -66,6 +73,8 @@ struct Blocks {
     len: usize,
     /// Thousandths of bytes (or ids) per token.
     per_token_milli: u32,
+    /// Bytes (or ids) in the longest block.
+    block_len: usize,
 }
 
 impl Blocks {
@@ -211,13 +220,10 @@ fn look_up(
         poller::note_token_ids(vm, host, &head.name);
     }
     timer.lap(host, &vm.metrics, Phase::Hash);
-    let matches = matches(vm, host, &table, &blocks);
+    let found = matches(vm, host, &table, &blocks);
     timer.lap(host, &vm.metrics, Phase::Lookup);
-    let matched: HashMap<u16, u32> = matches
-        .iter()
-        .map(|m| (m.replica.0, m.any_tokens))
-        .collect();
-    let best = matches.iter().max_by_key(|m| m.any_tokens);
+    let matched: HashMap<u16, u32> = found.iter().map(|m| (m.replica.0, m.any_tokens)).collect();
+    let best = found.iter().max_by_key(|m| m.any_tokens);
     let prompt_tokens = match (&prompt, best) {
         (Prompt::TokenIds(ids), _) => u32::try_from(ids.len()).unwrap_or(u32::MAX),
         (Prompt::Text(_), None) => blocks.tokens_after(0),
@@ -225,14 +231,43 @@ fn look_up(
             .any_tokens
             .saturating_add(blocks.tokens_after(best.any_blocks)),
     };
-    Ok(choose(
-        vm,
-        host,
-        view,
-        (pool, wanted),
-        prompt_tokens,
-        &matched,
-    ))
+    let mut plan = choose(vm, host, view, (pool, wanted), prompt_tokens, &matched);
+    let whole = !matches!(&prompt, Prompt::Text(text) if text.exact_bytes < text.text.len());
+    let comparable = whole && request.has_one_figure();
+    plan.full_reports = head.full_reports;
+    plan.expected = expected(vm, host, (view, pool), &plan, (&blocks, &found), comparable);
+    Ok(plan)
+}
+
+/// What the response is to be compared with. `None` where the replica's blocks are not known: then
+/// nothing was predicted.
+fn expected(
+    vm: &mut Vm,
+    host: &impl Host,
+    (view, pool): (&View, usize),
+    plan: &Plan,
+    (blocks, found): (&Blocks, &[ReplicaMatch]),
+    comparable: bool,
+) -> Option<Expected> {
+    let head = view.pool(pool)?;
+    let replica = view.replica_at(plan.endpoints.first()?)?;
+    let mut replicas = view.replicas(pool);
+    replicas.find(|r| r.index == replica && r.state == ReplicaState::Ready)?;
+    let known = found.iter().find(|m| m.replica == replica);
+    let known = usize::try_from(known.map_or(0, |m| m.any_blocks)).unwrap_or(usize::MAX);
+    let sibling = blocks.hashes.get(known).map(|&b| Sibling::of(b, replica));
+    let now_us = host.monotonic_us();
+    Some(Expected {
+        pool: vm.feedback.name(host, &head.name)?,
+        tokens: plan.predicted_tokens?,
+        prompt_tokens: plan.prompt_tokens,
+        prompt_len: blocks.len,
+        block_len: blocks.block_len,
+        engine_block: head.block_size,
+        sibling,
+        early: sibling.is_some_and(|sibling| vm.settling.starts(sibling, now_us)),
+        comparable,
+    })
 }
 
 fn hash(prompt: &Prompt, pool: &PoolHead, (lora, salt): (Option<&str>, Option<&str>)) -> Blocks {
@@ -253,6 +288,7 @@ fn hash(prompt: &Prompt, pool: &PoolHead, (lora, salt): (Option<&str>, Option<&s
                 ends,
                 len: text.text.len(),
                 per_token_milli: bytes_per_token_milli(pool),
+                block_len: MAX_BLOCK_BYTES,
             }
         }
         Prompt::TokenIds(ids) => {
@@ -263,6 +299,7 @@ fn hash(prompt: &Prompt, pool: &PoolHead, (lora, salt): (Option<&str>, Option<&s
                 ends,
                 len: ids.len(),
                 per_token_milli: 1_000,
+                block_len: IDS_PER_BLOCK,
             }
         }
     }
@@ -407,6 +444,8 @@ fn choose(
         uncached_tokens: u64::from(prompt_tokens.saturating_sub(predicted)),
         predicted_tokens: Some(predicted),
         prompt_tokens,
+        expected: None,
+        full_reports: false,
     }
 }
 

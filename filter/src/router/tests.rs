@@ -1,5 +1,7 @@
 mod bench;
+mod feedback;
 mod lora;
+mod report;
 mod served;
 
 use prefix_picker_core::prompt::Profile;

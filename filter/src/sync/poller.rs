@@ -1,11 +1,12 @@
 //! The long poll: exactly one in flight, each answer applied before the next is asked for.
 
-use prefix_picker_core::sync::{ANSWER_BYTES_MAX, Answer, Head, MAJOR, Poll};
+use prefix_picker_core::sync::{ANSWER_BYTES_MAX, Answer, Head, MAJOR, Poll, PoolFeedback};
 
 use super::apply::{Apply, NEXT_HEAD_KEY, SLICE_US};
 use super::state::{self, State};
 use super::{BUSY_TICK_MS, HEARD_KEY, TICK_MS, TOKEN_ID_POOLS_KEY};
 use crate::config::Config;
+use crate::feedback::POOLS_MAX;
 use crate::host::Host;
 use crate::metrics::PollResult;
 use crate::pools;
@@ -261,7 +262,8 @@ fn go_on(vm: &mut Vm, host: &impl Host, config: &Config, root: u32, start_us: u6
 }
 
 fn send(vm: &mut Vm, host: &impl Host, config: &Config, root: u32) {
-    let poll = poll(&vm.poller.state, host, &mut vm.random);
+    let mut poll = poll(&vm.poller.state, host, &mut vm.random);
+    poll.feedback = feedback(vm, host);
     let body = serde_json::to_vec(&poll).unwrap_or_default();
     let headers = [
         (":method", "POST"),
@@ -326,7 +328,18 @@ fn poll(state: &State, host: &impl Host, random: &mut Random) -> Poll {
         profiles: profiles_held(host, [installed, &waiting]),
         wait_ms: WAIT_MS,
         token_id_pools: token_id_pools(host),
+        feedback: Vec::new(),
     }
+}
+
+/// What this process's responses said of the predictions, by pools of the head that requests use.
+fn feedback(vm: &mut Vm, host: &impl Host) -> Vec<PoolFeedback> {
+    let Some(view) = vm.heads.read(host) else {
+        return Vec::new();
+    };
+    let pools = view.head.pools.iter().take(POOLS_MAX);
+    vm.feedback
+        .totals(host, pools.map(|pool| pool.name.as_str()))
 }
 
 fn profiles_held(host: &impl Host, heads: [&[u8]; 2]) -> Vec<u64> {

@@ -56,6 +56,7 @@ impl Fleet {
                 bytes_per_token_milli: 4_000,
                 token_ids: true,
                 loras: Vec::new(),
+                full_reports: false,
             }],
             replicas: (0..replicas).map(replica).collect(),
         };

@@ -33,6 +33,7 @@ impl Gateway {
             profiles: self.profiles.clone(),
             wait_ms: 0,
             token_id_pools: vec![],
+            feedback: vec![],
         }
     }
 

@@ -137,6 +137,26 @@ impl Bench {
         self.send(&body.to_string())
     }
 
+    /// The response of a request, its body in pieces of `size` bytes; the last piece ends it.
+    pub(super) fn respond(
+        &mut self,
+        r: &mut Request,
+        headers: &[(&str, &str)],
+        body: &str,
+        size: usize,
+    ) {
+        let headers = headers.iter().map(|&(n, v)| (n.to_owned(), v.to_owned()));
+        *self.host.response_headers.borrow_mut() = headers.collect();
+        r.on_response_headers(&mut self.vm, &self.host, false);
+        let pieces = body.len().div_ceil(size);
+        for (number, piece) in body.as_bytes().chunks(size).enumerate() {
+            *self.host.response_body.borrow_mut() = piece.to_vec();
+            let last = number + 1 == pieces;
+            r.on_response_body(&mut self.vm, &self.host, piece.len(), last);
+        }
+        r.on_end(&mut self.vm, &self.host);
+    }
+
     pub(super) fn load(&mut self, fleet: &Fleet, replica: u16) -> crate::load::Work {
         let endpoint = &fleet.head.replicas[usize::from(replica)].endpoint;
         self.vm

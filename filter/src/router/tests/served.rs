@@ -24,10 +24,10 @@ fn load_is_given_back_in_parts_and_once() {
     };
     set("content-type", "text/event-stream; charset=utf-8");
     r.on_response_headers(&mut b.vm, &b.host, false);
-    r.on_response_body(&mut b.vm, &b.host, 0);
+    r.on_response_body(&mut b.vm, &b.host, 0, false);
     assert_eq!(b.load(&fleet, 0), all);
-    r.on_response_body(&mut b.vm, &b.host, 10);
-    r.on_response_body(&mut b.vm, &b.host, 10);
+    r.on_response_body(&mut b.vm, &b.host, 10, false);
+    r.on_response_body(&mut b.vm, &b.host, 10, false);
     assert_eq!(
         (b.load(&fleet, 0).requests, b.load(&fleet, 0).tokens),
         (1, 0)
