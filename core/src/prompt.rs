@@ -15,6 +15,9 @@
 //! |---|---|
 //! | `profile` | what a model's requests need to become text; pushed by the control plane |
 //! | `request` | JSON body -> [`ParsedRequest`] |
+//! | `apis` | every interface turned into chats of one shape, texts, and token ids |
+//! | `forwarded` | token ids that come along with messages |
+//! | `truncation` | requests that allow the engine to cut their prompt |
 //! | `messages`, `tools`, `kwargs` | what vLLM does to a request before its template runs |
 //! | `template`, `source`, `markup`, `detect`, `filters`, `tojson`, `methods`, `python`, `clock` | minijinja made equal to Hugging Face's Jinja2 |
 //! | `canonical`, `normalise` | what the tokenizer's normaliser does to the rendered text |
@@ -25,6 +28,7 @@
 //! | `compiled` | all of it together |
 //! | `bare` | a template alone, for tools |
 
+mod apis;
 mod bare;
 mod canonical;
 mod clock;
@@ -33,6 +37,7 @@ mod detect;
 mod families;
 mod figure;
 mod filters;
+mod forwarded;
 mod full_report;
 mod kwargs;
 mod markup;
@@ -47,6 +52,7 @@ mod source;
 mod template;
 mod tojson;
 mod tools;
+mod truncation;
 
 pub use bare::BareTemplate;
 pub use compiled::{CompiledProfile, ProfileError};
@@ -87,6 +93,11 @@ impl Api {
         match path.get(..end)? {
             "/v1/chat/completions" => Some(Self::ChatCompletions),
             "/v1/completions" => Some(Self::Completions),
+            "/v1/responses" => Some(Self::Responses),
+            "/v1/messages" => Some(Self::Messages),
+            "/v1/embeddings" => Some(Self::Embeddings),
+            "/pooling" | "/classify" => Some(Self::Pooling),
+            "/tokenize" => Some(Self::Tokenize),
             _ => None,
         }
     }
@@ -161,6 +172,8 @@ pub enum Skip {
     Multimodal,
     /// `prompt_embeds` instead of text.
     PromptEmbeds,
+    /// `previous_response_id`: what was said before is known only to the engine that keeps it.
+    StoredHistory,
     /// `truncate_prompt_tokens` keeps the prompt's end, so that there is no prefix.
     Truncated,
     /// The request brings its own `chat_template`.
@@ -179,11 +192,12 @@ pub enum Skip {
 
 impl Skip {
     /// Every reason, for metrics that want to be there from the start.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 12] = [
         Self::InvalidJson,
         Self::InvalidRequest,
         Self::Multimodal,
         Self::PromptEmbeds,
+        Self::StoredHistory,
         Self::Truncated,
         Self::RequestTemplate,
         Self::NoTemplate,
@@ -201,6 +215,7 @@ impl Skip {
             Self::InvalidRequest => "invalid_request",
             Self::Multimodal => "multimodal",
             Self::PromptEmbeds => "prompt_embeds",
+            Self::StoredHistory => "stored_history",
             Self::Truncated => "truncated",
             Self::RequestTemplate => "request_template",
             Self::NoTemplate => "no_template",
@@ -225,6 +240,9 @@ impl Skip {
                 "the request has images, audio or video whose placeholders only the engine can expand"
             }
             Self::PromptEmbeds => "the prompt is given as embeddings, which have no text",
+            Self::StoredHistory => {
+                "previous_response_id: only the engine that gave that answer knows what was said before"
+            }
             Self::Truncated => {
                 "truncate_prompt_tokens keeps the end of the prompt, so that it has no prefix to share"
             }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use prefix_picker_core::prompt::{Api, CompiledProfile, Profile, Prompt, parse_request};
+use prefix_picker_core::prompt::{Api, CompiledProfile, Profile, Prompt, Rules, parse_request};
 use serde_json::Value;
 
 fn profiles(head: &Value, case: &Value) -> CompiledProfile {
@@ -25,6 +25,11 @@ fn profiles(head: &Value, case: &Value) -> CompiledProfile {
             .collect(),
         default_chat_template_kwargs: map(&case["server_kwargs"]),
         exclude_tools_when_tool_choice_none: case["hide_tools"].as_bool().unwrap(),
+        // The vectors were made with transformers 5.24.
+        rules: Rules {
+            transformers_normalises: true,
+            ..Rules::of_version("0.32.0")
+        },
         ..Profile::default()
     };
     CompiledProfile::compile(&profile).unwrap()

@@ -20,7 +20,7 @@ use anyhow::Result;
 use prefix_picker_tests::stack::Places;
 
 /// All cases, in the order of a whole run.
-const CASES: [(&str, &str); 10] = [
+const CASES: [(&str, &str); 11] = [
     (
         "accuracy",
         "what the filter predicts is what the engine had cached",

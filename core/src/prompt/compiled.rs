@@ -4,13 +4,14 @@ use std::collections::BTreeMap;
 
 use minijinja::value::{Value, ValueKind};
 
+use super::apis::{self, Input, Probes};
 use super::canonical::Canonicaliser;
 use super::clock::Clock;
 use super::request::field;
 use super::template::Template;
 use super::{
-    Api, Capability, ContentFormat, ParsedRequest, Profile, Prompt, Skip, families, kwargs,
-    messages, tools,
+    Api, Capability, ContentFormat, ParsedRequest, Profile, Prompt, Skip, families, forwarded,
+    kwargs, messages, tools, truncation,
 };
 
 /// What transformers puts at the end of a message that is to be continued, to find it again.
@@ -20,7 +21,6 @@ const CONTINUE_MARK: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
 #[derive(Debug)]
 pub(super) struct Chat<'r> {
     /// The interface.
-    #[allow(dead_code)]
     pub(super) api: Api,
     /// The request as the client sent it.
     #[allow(dead_code)]
@@ -33,6 +33,31 @@ pub(super) struct Chat<'r> {
     pub(super) bytes: usize,
 }
 
+impl Chat<'_> {
+    /// The tools as the template sees them; `None` if it sees none.
+    ///
+    /// # Errors
+    /// [`Skip::InvalidRequest`] for what the engine refuses.
+    pub(super) fn tools(&self, profile: &Profile) -> Result<Option<Value>, Skip> {
+        let may_be_empty = self.api != Api::ChatCompletions;
+        let hide_if_none = profile.exclude_tools_when_tool_choice_none;
+        tools::normalise(&self.body, hide_if_none, may_be_empty)
+    }
+
+    /// `--default-chat-template-kwargs` apply.
+    fn has_server_defaults(&self) -> bool {
+        !matches!(self.api, Api::Embeddings | Api::Pooling)
+    }
+
+    fn style(&self, as_parts: bool) -> messages::Style {
+        messages::Style {
+            as_parts,
+            validated: self.api != Api::Responses,
+            reasoning_content: matches!(self.api, Api::ChatCompletions | Api::Messages),
+        }
+    }
+}
+
 /// A [`Profile`] whose templates are compiled.
 #[derive(Debug)]
 pub struct CompiledProfile {
@@ -42,6 +67,7 @@ pub struct CompiledProfile {
     special_tokens: Vec<(Value, Value)>,
     default_kwargs: Vec<(Value, Value)>,
     canonical: Canonicaliser,
+    probes: Probes,
 }
 
 /// Why a profile cannot be used.
@@ -79,14 +105,17 @@ impl CompiledProfile {
         let text = |(name, text): (&String, &String)| {
             (Value::from(name.as_str()), Value::from(text.as_str()))
         };
-        Ok(Self {
+        let mut compiled = Self {
             template: compile("default", default)?,
             tool_template: compile("tool_use", named.get("tool_use"))?,
             special_tokens: profile.special_tokens.iter().map(text).collect(),
             default_kwargs: default_kwargs(&profile.default_chat_template_kwargs),
             canonical: Canonicaliser::new(&profile.canonical),
             profile: profile.clone(),
-        })
+            probes: Probes::default(),
+        };
+        compiled.probe();
+        Ok(compiled)
     }
 
     /// The profile this was compiled from.
@@ -95,38 +124,83 @@ impl CompiledProfile {
         &self.profile
     }
 
-    /// The prompt that the engine will see, or why it cannot be told.
+    /// The prompt that the engine will see, or why it cannot be told. Of several prompts, each a
+    /// request of its own to the engine, the first.
     ///
     /// `now_unix_s` is the time that a template's `strftime_now` shows, in seconds since 1970.
     ///
     /// # Errors
     /// Every [`Skip`] but [`Skip::InvalidJson`].
     pub fn render(&self, request: &ParsedRequest, now_unix_s: i64) -> Result<Prompt, Skip> {
-        if field(&request.body, "truncate_prompt_tokens").is_some() {
-            return Err(Skip::Truncated);
+        let mut prompts = self.render_all(request, now_unix_s, 1);
+        prompts.pop().unwrap_or(Err(Skip::InvalidRequest))
+    }
+
+    /// All prompts of a request in order, `max` at most. There is always one, be it a [`Skip`].
+    pub fn render_all(
+        &self,
+        request: &ParsedRequest,
+        now_unix_s: i64,
+        max: usize,
+    ) -> Vec<Result<Prompt, Skip>> {
+        match apis::inputs(request, &self.probes, &self.profile.rules, max) {
+            Err(skip) => vec![Err(skip)],
+            Ok(inputs) if inputs.is_empty() => vec![Err(Skip::InvalidRequest)],
+            Ok(inputs) => {
+                let render = |input| self.render_input(request, input, now_unix_s);
+                inputs.into_iter().map(render).collect()
+            }
         }
-        match request.api {
-            Api::ChatCompletions => {
-                let chat = Chat {
-                    api: request.api,
-                    original: &request.body,
-                    body: request.body.clone(),
-                    special_tokens: false,
-                    bytes: request.bytes,
-                };
+    }
+
+    fn render_input(
+        &self,
+        request: &ParsedRequest,
+        input: Input,
+        now_unix_s: i64,
+    ) -> Result<Prompt, Skip> {
+        match input {
+            Input::Chat(chat) => {
+                if let Some(ids) = forwarded::token_ids(&chat, &self.profile.rules)? {
+                    exact(&self.profile.token_ids)?;
+                    return Ok(Prompt::TokenIds(token_ids(&ids)?));
+                }
+                exact(&self.profile.chat)?;
                 let text = self.render_chat(&chat, now_unix_s)?;
+                truncation::of(&chat.body, chat.api)?.text(&text, self.profile.max_model_len)?;
                 Ok(Prompt::Text(text.into()))
             }
-            Api::Completions => self.render_completion(&request.body),
-            Api::Responses | Api::Messages | Api::Embeddings | Api::Pooling | Api::Tokenize => {
-                Err(Skip::Unsupported)
+            Input::Text {
+                text,
+                special_tokens,
+            } => {
+                exact(&self.profile.completions)?;
+                let text = text.as_str().ok_or(Skip::InvalidRequest)?;
+                let text = match suffix(request) {
+                    Some(suffix) => self.fill_in_the_middle(&request.body, text, &suffix)?,
+                    None => text.to_owned(),
+                };
+                let text = self.canonical.apply(text, special_tokens);
+                let truncation = truncation::of(&request.body, request.api)?;
+                truncation.text(&text, self.profile.max_model_len)?;
+                Ok(Prompt::Text(text.into()))
+            }
+            Input::Ids(ids) => {
+                exact(&self.profile.token_ids)?;
+                if suffix(request).is_some() {
+                    return Err(Skip::InvalidRequest);
+                }
+                let ids = token_ids(&ids)?;
+                let truncation = truncation::of(&request.body, request.api)?;
+                let ids = truncation.ids(ids, self.profile.max_model_len)?;
+                Ok(Prompt::TokenIds(ids))
             }
         }
     }
 
     fn render_chat(&self, chat: &Chat, now_unix_s: i64) -> Result<String, Skip> {
-        exact(&self.profile.chat)?;
-        let text = match families::render(&self.profile, chat, &self.default_kwargs, now_unix_s)? {
+        let defaults = self.defaults(chat);
+        let text = match families::render(&self.profile, chat, defaults, now_unix_s)? {
             Some(text) => text,
             None => self.render_template(chat, now_unix_s)?,
         };
@@ -138,13 +212,24 @@ impl CompiledProfile {
         Ok(self.canonical.apply(text, special_tokens))
     }
 
+    fn defaults(&self, chat: &Chat) -> &[(Value, Value)] {
+        if chat.has_server_defaults() {
+            &self.default_kwargs
+        } else {
+            &[]
+        }
+    }
+
     fn render_template(&self, chat: &Chat, now_unix_s: i64) -> Result<String, Skip> {
         let body = &chat.body;
         if field(body, "chat_template").is_some() {
             return Err(Skip::RequestTemplate);
         }
-        let mut given = kwargs::merge(body, &self.special_tokens, &self.default_kwargs)?;
-        let tools = tools::normalise(body, self.profile.exclude_tools_when_tool_choice_none)?;
+        let defaults = self.defaults(chat);
+        // In responses the engine merges twice, and skips the first time if it has no defaults.
+        let keep_unset = chat.api == Api::Responses && defaults.is_empty();
+        let mut given = kwargs::merge(body, &self.special_tokens, defaults, keep_unset)?;
+        let tools = chat.tools(&self.profile)?;
         let template = match (&tools, &self.tool_template) {
             (Some(_), Some(template)) => template,
             _ => self.template.as_ref().ok_or(Skip::NoTemplate)?,
@@ -155,7 +240,7 @@ impl CompiledProfile {
             ContentFormat::Openai => true,
         };
         let messages = field(body, "messages").ok_or(Skip::InvalidRequest)?;
-        let mut messages = messages::normalise(&messages, as_parts)?;
+        let mut messages = messages::normalise(&messages, chat.style(as_parts))?;
         if !template.knows_developer && messages.iter().any(|m| m.is_role("developer")) {
             messages = messages::without_developer(messages);
         }
@@ -165,7 +250,10 @@ impl CompiledProfile {
             let text = last.and_then(|message| message.mark(CONTINUE_MARK));
             continued = Some(text.ok_or(Skip::InvalidRequest)?);
         }
-        let messages: Vec<Value> = messages.into_iter().map(|m| m.into_value()).collect();
+        let messages = messages.into_iter();
+        let messages: Vec<Value> = messages
+            .map(|m| m.into_value(&self.profile.rules))
+            .collect();
         given
             .variables
             .push(("tools".into(), tools.unwrap_or_else(|| Value::from(()))));
@@ -184,59 +272,71 @@ impl CompiledProfile {
     fn fill_in_the_middle(
         &self,
         body: &Value,
-        prompt: &Value,
+        prompt: &str,
         suffix: &Value,
-    ) -> Result<Value, Skip> {
+    ) -> Result<String, Skip> {
         let suffix = suffix.as_str().ok_or(Skip::InvalidRequest)?;
-        let renderer = &self.profile.renderer;
-        let prompt = prompt.as_str().ok_or(Skip::InvalidRequest)?;
-        let text = families::fill_in_the_middle(renderer, prompt, suffix);
+        let text = families::fill_in_the_middle(&self.profile.renderer, prompt, suffix);
         let text = text.ok_or(Skip::Unsupported)?;
         if field(body, "echo").is_some_and(|echo| echo.is_true()) {
             return Err(Skip::InvalidRequest);
         }
-        Ok(Value::from(text))
+        Ok(text)
     }
 
-    fn render_completion(&self, body: &Value) -> Result<Prompt, Skip> {
-        if field(body, "prompt_embeds").is_some() {
-            return Err(Skip::PromptEmbeds);
-        }
-        let prompt = field(body, "prompt").ok_or(Skip::InvalidRequest)?;
-        // Of several prompts, each a request of its own to the engine, the first decides.
-        let prompt = match prompt.kind() {
-            ValueKind::Seq => {
-                let first = prompt
-                    .get_item_by_index(0)
-                    .map_err(|_| Skip::InvalidRequest)?;
-                if first.kind() == ValueKind::Number {
-                    prompt
-                } else {
-                    first
-                }
-            }
-            _ => prompt,
+    /// What the engine finds out about its templates when it starts.
+    fn probe(&mut self) {
+        let templates = [self.template.as_ref(), self.tool_template.as_ref()];
+        let mut templates = templates.into_iter().flatten().peekable();
+        let merge_inline_system =
+            templates.peek().is_none() || templates.any(|template| !template.takes_inline_system());
+        let disabled_effort = match self.profile.anthropic_disabled_thinking_effort.as_str() {
+            "auto" if self.knows_effort_none() => "none",
+            "auto" => "low",
+            fixed => fixed,
         };
-        // Only fill-in-the-middle renderers take it, each in its own way.
-        let suffix = field(body, "suffix");
-        let prompt = match &suffix {
-            Some(suffix) => self.fill_in_the_middle(body, &prompt, suffix)?,
-            None => prompt,
+        self.probes = Probes {
+            merge_inline_system,
+            disabled_effort: disabled_effort.to_owned(),
         };
-        if let Some(text) = prompt.as_str() {
-            exact(&self.profile.completions)?;
-            let special_tokens = field(body, "add_special_tokens").is_none_or(|v| v.is_true());
-            let text = self.canonical.apply(text.to_owned(), special_tokens);
-            return Ok(Prompt::Text(text.into()));
-        }
-        if prompt.kind() != ValueKind::Seq || prompt.len() == Some(0) {
-            return Err(Skip::InvalidRequest);
-        }
-        exact(&self.profile.token_ids)?;
-        let ids = prompt.try_iter().map_err(|_| Skip::InvalidRequest)?;
-        let ids = ids.map(|id| u32::try_from(id).map_err(|_| Skip::InvalidRequest));
-        ids.collect::<Result<_, _>>().map(Prompt::TokenIds)
     }
+
+    /// The effort `none` is neither refused nor taken for another.
+    fn knows_effort_none(&self) -> bool {
+        let render = |effort: &str| {
+            let message = [("role", "user"), ("content", "Hi")];
+            let message = Value::from_pairs(message);
+            let body = Value::from_pairs([
+                ("messages", Value::from(vec![message])),
+                ("reasoning_effort", Value::from(effort)),
+            ]);
+            let chat = Chat {
+                api: Api::ChatCompletions,
+                original: &body,
+                body: body.clone(),
+                special_tokens: false,
+                bytes: 0,
+            };
+            self.render_chat(&chat, 0).ok()
+        };
+        let none = render("none");
+        none.is_some() && !apis::EFFORTS.iter().any(|effort| render(effort) == none)
+    }
+}
+
+/// Only fill-in-the-middle renderers take it, each in its own way.
+fn suffix(request: &ParsedRequest) -> Option<Value> {
+    let has = request.api == Api::Completions;
+    has.then(|| field(&request.body, "suffix")).flatten()
+}
+
+fn token_ids(ids: &Value) -> Result<Vec<u32>, Skip> {
+    if ids.kind() != ValueKind::Seq || ids.len() == Some(0) {
+        return Err(Skip::InvalidRequest);
+    }
+    let ids = ids.try_iter().map_err(|_| Skip::InvalidRequest)?;
+    let ids = ids.map(|id| u32::try_from(id).map_err(|_| Skip::InvalidRequest));
+    ids.collect()
 }
 
 fn exact(capability: &Capability) -> Result<(), Skip> {

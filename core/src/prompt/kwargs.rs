@@ -36,7 +36,7 @@ pub(super) struct Kwargs {
 }
 
 /// Server defaults, then the request's `chat_template_kwargs`, then its fields. null and `"auto"`
-/// never override.
+/// never override; with `keep_unset` those of the request's kwargs do.
 ///
 /// # Errors
 /// [`Skip::InvalidRequest`] for what the engine refuses, [`Skip::RequestTemplate`],
@@ -45,6 +45,7 @@ pub(super) fn merge(
     body: &Value,
     special_tokens: &[(Value, Value)],
     defaults: &[(Value, Value)],
+    keep_unset: bool,
 ) -> Result<Kwargs, Skip> {
     let mut variables = Variables(special_tokens.to_vec());
     for (name, value) in defaults {
@@ -69,7 +70,11 @@ pub(super) fn merge(
                 _ => {}
             }
             thinking_given |= key == "enable_thinking";
-            variables.set(name, value);
+            if keep_unset {
+                variables.put(name, value);
+            } else {
+                variables.set(name, value);
+            }
         }
     }
     let flag = |name: &str, default: bool| match field(body, name) {
@@ -110,9 +115,12 @@ struct Variables(Vec<(Value, Value)>);
 
 impl Variables {
     fn set(&mut self, name: Value, value: Value) {
-        if value.is_none() || value.as_str() == Some("auto") {
-            return;
+        if !value.is_none() && value.as_str() != Some("auto") {
+            self.put(name, value);
         }
+    }
+
+    fn put(&mut self, name: Value, value: Value) {
         match self.0.iter_mut().find(|(known, _)| *known == name) {
             Some((_, old)) => *old = value,
             None => self.0.push((name, value)),

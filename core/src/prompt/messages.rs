@@ -6,8 +6,8 @@
 
 use minijinja::value::{Value, ValueKind};
 
-use super::Skip;
 use super::request::{field, pairs};
+use super::{Rules, Skip};
 
 /// Part types that are text, whatever they are called.
 const TEXT_PARTS: [&str; 5] = ["text", "input_text", "output_text", "refusal", "thinking"];
@@ -54,18 +54,29 @@ pub(super) struct Message {
     rest: Vec<(&'static str, Value)>,
 }
 
+/// How messages are taken.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Style {
+    /// Content is a list of parts, not one string.
+    pub(super) as_parts: bool,
+    /// The engine's request models put the keys of tool calls into their order.
+    pub(super) validated: bool,
+    /// `reasoning_content` is another name of `reasoning`.
+    pub(super) reasoning_content: bool,
+}
+
 /// The conversation as vLLM hands it to transformers.
 ///
 /// # Errors
 /// [`Skip::InvalidRequest`] for what the engine refuses, [`Skip::Multimodal`],
 /// [`Skip::PromptEmbeds`].
-pub(super) fn normalise(messages: &Value, as_parts: bool) -> Result<Vec<Message>, Skip> {
+pub(super) fn normalise(messages: &Value, style: Style) -> Result<Vec<Message>, Skip> {
     if messages.kind() != ValueKind::Seq {
         return Err(Skip::InvalidRequest);
     }
     let iter = messages.try_iter().map_err(|_| Skip::InvalidRequest)?;
     let list = iter
-        .map(|message| Message::of(&message, as_parts))
+        .map(|message| Message::of(&message, style))
         .collect::<Result<Vec<_>, _>>()?;
     if list.is_empty() {
         Err(Skip::InvalidRequest)
@@ -75,28 +86,33 @@ pub(super) fn normalise(messages: &Value, as_parts: bool) -> Result<Vec<Message>
 }
 
 impl Message {
-    fn of(message: &Value, as_parts: bool) -> Result<Self, Skip> {
+    fn of(message: &Value, style: Style) -> Result<Self, Skip> {
         let role = field(message, "role").filter(|r| r.as_str().is_some());
         let role = role.ok_or(Skip::InvalidRequest)?;
         let kind = role.as_str().unwrap_or_default().to_owned();
         let content = match field(message, "content") {
             Some(content) => content,
             // Only an assistant may have nothing to say.
-            None if kind != "assistant"
+            None if style.validated
+                && kind != "assistant"
                 && message.get_attr("content").is_ok_and(|v| v.is_none()) =>
             {
                 return Err(Skip::InvalidRequest);
             }
             None => Value::from(Vec::<Value>::new()),
         };
-        let mut content = Content::of(&content, kind == "system", as_parts)?;
+        let mut content = Content::of(&content, kind == "system", style.as_parts)?;
         let mut rest = Vec::new();
         if kind == "assistant" {
             if let Some(calls) = field(message, "tool_calls") {
-                rest.extend(tool_calls(&calls)?.map(|calls| ("tool_calls", calls)));
+                rest.extend(
+                    tool_calls(&calls, style.validated)?.map(|calls| ("tool_calls", calls)),
+                );
             }
-            let reasoning =
-                field(message, "reasoning").or_else(|| field(message, "reasoning_content"));
+            let mut reasoning = field(message, "reasoning");
+            if reasoning.is_none() && style.reasoning_content {
+                reasoning = field(message, "reasoning_content");
+            }
             if let Some(reasoning) = reasoning {
                 if reasoning.as_str().is_none() {
                     return Err(Skip::InvalidRequest);
@@ -105,7 +121,13 @@ impl Message {
                 rest.push(("reasoning_content", reasoning));
             }
         } else if kind == "tool" {
-            rest.extend(field(message, "tool_call_id").map(|id| ("tool_call_id", id)));
+            let id = if style.validated {
+                field(message, "tool_call_id")
+            } else {
+                let id = message.get_attr("tool_call_id").ok();
+                id.filter(|id| !id.is_undefined())
+            };
+            rest.extend(id.map(|id| ("tool_call_id", id)));
             content.join_if_text();
         }
         for name in ["name", "task"] {
@@ -116,7 +138,8 @@ impl Message {
             );
         }
         if kind == "developer" {
-            rest.extend(field(message, "tools").map(|tools| ("tools", developer_tools(&tools))));
+            let tools = field(message, "tools").map(|tools| developer_tools(&tools));
+            rest.push(("tools", tools.unwrap_or_else(|| Value::from(()))));
         }
         Ok(Self {
             role,
@@ -129,10 +152,17 @@ impl Message {
         self.role.as_str() == Some(role)
     }
 
-    /// The value for the template. transformers puts `thinking` first if there is reasoning.
-    pub(super) fn into_value(self) -> Value {
-        let thinking = self.rest.iter().find(|(name, _)| *name == "reasoning");
-        let thinking = thinking.map(|(_, reasoning)| ("thinking", reasoning.clone()));
+    /// The value for the template.
+    ///
+    /// Newer versions of transformers put `thinking` first if there is reasoning, and drop what is
+    /// null.
+    pub(super) fn into_value(mut self, rules: &Rules) -> Value {
+        let mut thinking = None;
+        if rules.transformers_normalises {
+            let reasoning = self.rest.iter().find(|(name, _)| *name == "reasoning");
+            thinking = reasoning.map(|(_, reasoning)| ("thinking", reasoning.clone()));
+            self.rest.retain(|(_, value)| !value.is_none());
+        }
         let head = [("role", self.role), ("content", self.content)];
         Value::from_pairs(thinking.into_iter().chain(head).chain(self.rest))
     }
@@ -363,34 +393,31 @@ fn without_header(text: &Value) -> Option<Value> {
 }
 
 /// Tool calls with keys as the engine's validation orders them; `None` if there are none.
-fn tool_calls(calls: &Value) -> Result<Option<Value>, Skip> {
+fn tool_calls(calls: &Value, validated: bool) -> Result<Option<Value>, Skip> {
     if calls.kind() != ValueKind::Seq {
         return Err(Skip::InvalidRequest);
     }
     let iter = calls.try_iter().map_err(|_| Skip::InvalidRequest)?;
     let calls = iter
-        .map(|call| tool_call(&call))
+        .map(|call| tool_call(&call, validated))
         .collect::<Result<Vec<_>, _>>()?;
     Ok((!calls.is_empty()).then(|| Value::from(calls)))
 }
 
-fn tool_call(call: &Value) -> Result<Value, Skip> {
+fn tool_call(call: &Value, validated: bool) -> Result<Value, Skip> {
     let function = field(call, "function").filter(|f| f.kind() == ValueKind::Map);
     let function = function.ok_or(Skip::InvalidRequest)?;
     if field(call, "type").is_some_and(|kind| kind.as_str() != Some("function")) {
         return Err(Skip::InvalidRequest);
     }
     let arguments = arguments(field(&function, "arguments"));
-    let function = reordered(
-        &function,
-        &["arguments", "name"],
-        &[("arguments", arguments)],
-    );
-    Ok(reordered(
-        call,
-        &["id", "function", "type"],
-        &[("function", function)],
-    ))
+    let (inner, outer): (&[_], &[_]) = if validated {
+        (&["arguments", "name"], &["id", "function", "type"])
+    } else {
+        (&["name", "arguments"], &["id", "function", "type"])
+    };
+    let function = reordered(&function, inner, &[("arguments", arguments)]);
+    Ok(reordered(call, outer, &[("function", function)]))
 }
 
 /// Arguments are a JSON object as text; the template gets the object. What is not one becomes `{}`.

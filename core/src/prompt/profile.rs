@@ -13,7 +13,7 @@ use super::Rules;
 
 /// Version of [`Profile`]'s meaning. Goes into its hash: raise it when the same profile would give
 /// other text.
-pub const PROFILE_VERSION: u32 = 2;
+pub const PROFILE_VERSION: u32 = 3;
 
 /// What the control plane pushes: templates, special tokens and the tokenizer's normalisation.
 ///
@@ -52,6 +52,12 @@ pub struct Profile {
     pub default_chat_template_kwargs: BTreeMap<String, serde_json::Value>,
     /// The engine's `--exclude-tools-when-tool-choice-none`.
     pub exclude_tools_when_tool_choice_none: bool,
+    /// The engine's `--anthropic-disabled-thinking-effort`: `auto`, or the effort that stands for
+    /// "thinking disabled" in `/v1/messages`.
+    pub anthropic_disabled_thinking_effort: String,
+    /// The engine's `max_model_len` in tokens; 0: not known. Only requests that allow their prompt
+    /// to be truncated need it.
+    pub max_model_len: u32,
     /// The engine's local time against UTC, for `strftime_now`.
     pub utc_offset_minutes: i32,
     /// Chat requests.
@@ -80,6 +86,8 @@ impl Default for Profile {
             media_placeholders: BTreeMap::new(),
             default_chat_template_kwargs: BTreeMap::new(),
             exclude_tools_when_tool_choice_none: false,
+            anthropic_disabled_thinking_effort: "auto".to_owned(),
+            max_model_len: 0,
             utc_offset_minutes: 0,
             chat: Capability::Exact,
             completions: Capability::Exact,

@@ -36,6 +36,16 @@ fn json() -> impl Strategy<Value = Value> {
             "documents",
             "image_url",
             "parameters",
+            "system",
+            "instructions",
+            "thinking",
+            "input",
+            "call_id",
+            "output",
+            "summary",
+            "status",
+            "input_schema",
+            "tool_use_id",
         ])
         .prop_map(str::to_owned),
         ".{0,4}",
@@ -54,7 +64,17 @@ fn json() -> impl Strategy<Value = Value> {
             "function",
             "text",
             "{}",
-            "auto"
+            "auto",
+            "message",
+            "reasoning",
+            "function_call",
+            "function_call_output",
+            "output_text",
+            "input_text",
+            "tool_use",
+            "tool_result",
+            "custom",
+            "incomplete",
         ])
         .prop_map(Value::from),
         ".{0,12}".prop_map(Value::from),
@@ -81,6 +101,9 @@ fn body() -> impl Strategy<Value = Value> {
     (vec(message(), 0..4), json(), json(), any::<bool>()).prop_map(
         |(messages, extra, prompt, open)| {
             let mut body = extra.as_object().cloned().unwrap_or_default();
+            body.insert("model".to_owned(), "m".into());
+            body.insert("max_tokens".to_owned(), 9.into());
+            body.insert("input".to_owned(), messages.clone().into());
             body.insert("messages".to_owned(), messages.into());
             body.insert("prompt".to_owned(), prompt);
             if open {
@@ -140,6 +163,11 @@ proptest! {
             for (api, json) in [
                 (Api::ChatCompletions, &body),
                 (Api::Completions, &body),
+                (Api::Responses, &body),
+                (Api::Messages, &body),
+                (Api::Embeddings, &body),
+                (Api::Pooling, &body),
+                (Api::Tokenize, &body),
                 (Api::ChatCompletions, &any),
             ] {
                 let bytes = json.to_string().into_bytes();

@@ -31,6 +31,8 @@ pub(super) struct Template {
     /// It mentions `content`: continuing the final message is possible.
     pub(super) mentions_content: bool,
     shows_time: bool,
+    /// It has no `generation` blocks.
+    is_plain_jinja: bool,
 }
 
 impl Template {
@@ -59,7 +61,27 @@ impl Template {
             knows_developer: text.contains("\"developer\"") || text.contains("'developer'"),
             mentions_content: text.contains("content"),
             shows_time: text.contains("strftime_now"),
+            is_plain_jinja: !NOT_PLAIN.iter().any(|tag| text.contains(tag)),
         })
+    }
+
+    /// A system message may stand after other messages, as far as the engine can tell when it
+    /// starts: it asks with plain Jinja2, without special tokens, the time and other extensions.
+    pub(super) fn takes_inline_system(&self) -> bool {
+        if !self.is_plain_jinja {
+            return false;
+        }
+        let message =
+            |role: &str| Value::from_pairs([("role", Value::from(role)), ("content", "t".into())]);
+        let messages = ["system", "user", "system", "user"].map(message);
+        let variables = Value::from_pairs([
+            ("messages", Value::from(messages.to_vec())),
+            ("add_generation_prompt", Value::from(false)),
+        ]);
+        let mut env = self.env.clone();
+        env.set_fuel(Some(BASE_FUEL));
+        let template = env.get_template(NAME);
+        template.is_ok_and(|template| template.render(variables).is_ok())
     }
 
     /// Runs it. `variables` is complete but for `strftime_now`; `body_bytes` is the size of the
@@ -93,6 +115,9 @@ impl Template {
         template.render(Value::from_pairs(variables)).map_err(skip)
     }
 }
+
+/// vLLM asks with plain Jinja2, in which these are not there.
+const NOT_PLAIN: [&str; 2] = ["generation %}", "generation -%}"];
 
 fn skip(error: Error) -> Skip {
     match error.kind() {

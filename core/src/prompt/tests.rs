@@ -66,11 +66,23 @@ fn paths_name_the_interface() {
         Some(Api::ChatCompletions)
     );
     assert_eq!(Api::of_path("/v1/completions#a"), Some(Api::Completions));
+    for (path, api) in [
+        ("/v1/responses", Api::Responses),
+        ("/v1/messages?beta=true", Api::Messages),
+        ("/v1/embeddings", Api::Embeddings),
+        ("/pooling", Api::Pooling),
+        ("/classify", Api::Pooling),
+        ("/tokenize", Api::Tokenize),
+    ] {
+        assert_eq!(Api::of_path(path), Some(api), "{path}");
+    }
     for path in [
         "",
         "?",
         "/v1/completions/",
-        "/v1/embeddings",
+        "/v1/messages/count_tokens",
+        "/v1/responses/resp_1/cancel",
+        "/v1/tokenize",
         "v1/completions",
         "/V1/completions",
     ] {
@@ -126,7 +138,7 @@ fn a_profile_keeps_its_hash() {
     );
 }
 
-const DEFAULT_HASH: u64 = 0x8bb6_b33f_0a40_48e1;
+const DEFAULT_HASH: u64 = 0xe2d2_ef57_70eb_6d12;
 
 #[test]
 fn facts_are_there_without_rendering() {
@@ -253,6 +265,11 @@ fn every_skip_has_its_reason() {
         render(&predicted, Api::Completions, body),
         Err(Skip::PredictedOnly)
     );
+    let stored = r#"{"input": "x", "previous_response_id": "resp_1"}"#;
+    let parsed = parse_request(Api::Responses, stored.as_bytes()).unwrap();
+    assert_eq!(parsed.previous_response_id.as_deref(), Some("resp_1"));
+    let rendered = render(&profile(CHATML), Api::Responses, stored);
+    assert_eq!(rendered, Err(Skip::StoredHistory));
     let mut names: Vec<&str> = Skip::ALL.iter().map(|skip| skip.as_str()).collect();
     names.sort_unstable();
     names.dedup();
@@ -322,6 +339,99 @@ fn the_first_of_several_prompts_decides() {
         ids(&[1, 2, u32::MAX])
     );
     assert_eq!(completion(r#"{"prompt": [[3], [4]]}"#), ids(&[3]));
+}
+
+#[test]
+fn all_prompts_of_a_request_can_be_had() {
+    let compiled = CompiledProfile::compile(&profile(CHATML)).unwrap();
+    let all = |api, body: &str, max| {
+        compiled.render_all(&parse_request(api, body.as_bytes()).unwrap(), 0, max)
+    };
+    let texts = r#"{"prompt": ["a", "b", "c"], "input": ["a", "b", "c"]}"#;
+    assert_eq!(all(Api::Completions, texts, 9), ["a", "b", "c"].map(text));
+    assert_eq!(all(Api::Embeddings, texts, 2), ["a", "b"].map(text));
+    let broken = r#"{"prompt": ["a", 1]}"#;
+    assert_eq!(
+        all(Api::Completions, broken, 9),
+        [Err(Skip::InvalidRequest)]
+    );
+    assert_eq!(all(Api::Completions, broken, 1), ["a"].map(text));
+    let none = r#"{"prompt": []}"#;
+    assert_eq!(all(Api::Completions, none, 9), [Err(Skip::InvalidRequest)]);
+    let chats =
+        r#"{"input": [[{"role": "user", "content": "a"}], [{"role": "user", "content": "b"}]]}"#;
+    let chat = |content: &str| text(&format!("<|im_start|>user\n{content}<|im_end|>\n"));
+    assert_eq!(all(Api::Embeddings, chats, 9), [chat("a"), chat("b")]);
+}
+
+/// Kept at the start, a prompt is a prefix of itself; kept at the end, it is another, unless it is
+/// short.
+#[test]
+fn truncated_prompts_are_exact_only_where_they_begin_as_they_are() {
+    let long = "long ".repeat(20);
+    let run = |api, fields: &str, max_model_len| {
+        let profile = Profile {
+            max_model_len,
+            ..Profile::default()
+        };
+        let body = format!(r#"{{"prompt": "{long}", "input": "{long}", {fields}}}"#);
+        render(&profile, api, &body)
+    };
+    let whole = || text(&long);
+    let left = r#""truncate_prompt_tokens": 7"#;
+    let right = r#""truncate_prompt_tokens": 7, "truncation_side": "right""#;
+    let enough = r#""truncate_prompt_tokens": 200"#;
+    let longest = r#""truncate_prompt_tokens": -1"#;
+    assert_eq!(run(Api::Completions, left, 0), Err(Skip::Truncated));
+    assert_eq!(run(Api::Completions, right, 0), whole());
+    assert_eq!(run(Api::Completions, enough, 0), whole());
+    assert_eq!(run(Api::Completions, longest, 0), Err(Skip::Truncated));
+    assert_eq!(run(Api::Completions, longest, 50), Err(Skip::Truncated));
+    assert_eq!(run(Api::Completions, longest, 500), whole());
+    assert_eq!(run(Api::Embeddings, left, 0), whole());
+    let to_the_left = r#""truncate_prompt_tokens": 7, "truncation_side": "left""#;
+    assert_eq!(run(Api::Embeddings, to_the_left, 0), Err(Skip::Truncated));
+    let odd = r#""truncate_prompt_tokens": "7""#;
+    assert_eq!(run(Api::Completions, odd, 0), Err(Skip::InvalidRequest));
+    let ids = |fields: &str| {
+        let body = format!(r#"{{"prompt": [1, 2, 3], {fields}}}"#);
+        render(&Profile::default(), Api::Completions, &body)
+    };
+    let some = |ids: &[u32]| Ok(Prompt::TokenIds(ids.to_vec()));
+    assert_eq!(ids(r#""truncate_prompt_tokens": 2"#), some(&[2, 3]));
+    assert_eq!(ids(r#""truncate_prompt_tokens": 9"#), some(&[1, 2, 3]));
+    let right = r#""truncate_prompt_tokens": 2, "truncation_side": "right""#;
+    assert_eq!(ids(right), some(&[1, 2]));
+    let responses = |max_model_len| {
+        let profile = Profile {
+            max_model_len,
+            ..profile(CHATML)
+        };
+        let body = r#"{"input": "x", "truncation": "auto"}"#;
+        render(&profile, Api::Responses, body).is_ok()
+    };
+    assert!(!responses(0) && responses(1000));
+}
+
+#[test]
+fn forwarded_ids_stand_for_messages_without_media() {
+    let forwarded = |part: &str, version: &str| {
+        let profile = Profile {
+            rules: Rules::of_version(version),
+            ..profile(CHATML)
+        };
+        let body = format!(
+            r#"{{"messages": [{{"role": "user", "content": [{part}]}}],
+            "kv_transfer_params": {{"prompt_token_ids": [5, 6]}}}}"#
+        );
+        render(&profile, Api::ChatCompletions, &body)
+    };
+    let part = r#"{"type": "text", "text": "x"}"#;
+    let ids = Ok(Prompt::TokenIds(vec![5, 6]));
+    assert_eq!(forwarded(part, "0.32.0"), ids);
+    assert!(matches!(forwarded(part, "0.26.0"), Ok(Prompt::Text(_))));
+    let image = r#"{"type": "image_url", "image_url": {"url": "x"}}"#;
+    assert_ne!(forwarded(image, "0.32.0"), ids);
 }
 
 #[test]

@@ -8,12 +8,17 @@ use super::request::field;
 /// The tools as the template sees them; `None` if it sees none.
 ///
 /// # Errors
-/// [`Skip::InvalidRequest`] for what the engine refuses, an empty list among it.
-pub(super) fn normalise(body: &Value, hide_if_none: bool) -> Result<Option<Value>, Skip> {
+/// [`Skip::InvalidRequest`] for what the engine refuses; unless they `may_be_empty`, an empty list
+/// among it.
+pub(super) fn normalise(
+    body: &Value,
+    hide_if_none: bool,
+    may_be_empty: bool,
+) -> Result<Option<Value>, Skip> {
     let Some(tools) = field(body, "tools") else {
         return Ok(None);
     };
-    if tools.kind() != ValueKind::Seq || tools.len() == Some(0) {
+    if tools.kind() != ValueKind::Seq || (!may_be_empty && tools.len() == Some(0)) {
         return Err(Skip::InvalidRequest);
     }
     let unused = field(body, "tool_choice").is_some_and(|choice| choice.as_str() == Some("none"));

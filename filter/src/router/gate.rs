@@ -142,6 +142,8 @@ mod tests {
             api_of("/v1/chat/completions?a=b", &prefixes),
             Some(Api::ChatCompletions)
         );
+        assert_eq!(api_of("/openai/tokenize", &prefixes), Some(Api::Tokenize));
+        assert_eq!(api_of("/v1/messages/count_tokens", &prefixes), None);
         assert_eq!(api_of("/other/v1/completions", &prefixes), None);
         assert_eq!(api_of("/v1/completions", &prefixes[..1]), None);
     }

@@ -39,6 +39,12 @@ fn only_what_can_hold_a_prompt_is_held() {
     let cases = [
         ("POST", chat, json, Some(10), false, "", true),
         ("POST", "/v1/completions?x=1", json, None, false, "", true),
+        ("POST", "/v1/responses", json, Some(10), false, "", true),
+        ("POST", "/v1/messages", json, Some(10), false, "", true),
+        ("POST", "/v1/embeddings", json, Some(10), false, "", true),
+        ("POST", "/pooling", json, Some(10), false, "", true),
+        ("POST", "/classify", json, Some(10), false, "", true),
+        ("POST", "/tokenize", json, Some(10), false, "", true),
         ("GET", chat, json, None, true, "method", false),
         ("POST", "/v1/models", json, Some(10), false, "path", false),
         (
