@@ -49,7 +49,12 @@ impl Chat<'_> {
         !matches!(self.api, Api::Embeddings | Api::Pooling)
     }
 
-    fn style(&self, as_parts: bool) -> messages::Style {
+    /// In responses the engine merges twice, and skips the first time if it has no defaults.
+    pub(super) fn keeps_unset(&self, defaults: &[(Value, Value)]) -> bool {
+        self.api == Api::Responses && defaults.is_empty()
+    }
+
+    pub(super) fn style(&self, as_parts: bool) -> messages::Style {
         messages::Style {
             as_parts,
             validated: self.api != Api::Responses,
@@ -226,9 +231,12 @@ impl CompiledProfile {
             return Err(Skip::RequestTemplate);
         }
         let defaults = self.defaults(chat);
-        // In responses the engine merges twice, and skips the first time if it has no defaults.
-        let keep_unset = chat.api == Api::Responses && defaults.is_empty();
-        let mut given = kwargs::merge(body, &self.special_tokens, defaults, keep_unset)?;
+        let mut given = kwargs::merge(
+            body,
+            &self.special_tokens,
+            defaults,
+            chat.keeps_unset(defaults),
+        )?;
         let tools = chat.tools(&self.profile)?;
         let template = match (&tools, &self.tool_template) {
             (Some(_), Some(template)) => template,

@@ -15,7 +15,7 @@ use super::compiled::Chat;
 use super::kwargs::{self, Kwargs};
 use super::profile::Profile;
 use super::request::field;
-use super::{Renderer, Skip, messages, tools};
+use super::{Renderer, Skip, messages};
 
 mod deepseek;
 mod deepseek_v32;
@@ -93,11 +93,13 @@ impl Request {
         if field(body, "chat_template").is_some() {
             return Err(Skip::RequestTemplate);
         }
-        let kwargs = kwargs::merge(body, &[], defaults)?;
-        let tools = tools::normalise(body, profile.exclude_tools_when_tool_choice_none)?;
+        let kwargs = kwargs::merge(body, &[], defaults, chat.keeps_unset(defaults))?;
+        let tools = chat.tools(profile)?;
         let messages = field(body, "messages").ok_or(Skip::InvalidRequest)?;
-        let turns = messages::normalise(&messages, as_parts)?;
-        let turns = turns.into_iter().map(|m| Turn::of(&m.into_value()));
+        let turns = messages::normalise(&messages, chat.style(as_parts))?;
+        let turns = turns
+            .into_iter()
+            .map(|m| Turn::of(&m.into_value(&profile.rules)));
         Ok(Self {
             turns: turns.collect(),
             tools,

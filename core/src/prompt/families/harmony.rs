@@ -10,7 +10,7 @@ use super::items;
 use crate::prompt::clock::Clock;
 use crate::prompt::compiled::Chat;
 use crate::prompt::request::field;
-use crate::prompt::{Api, Profile, Skip, tools};
+use crate::prompt::{Api, Profile, Skip};
 
 mod chat;
 mod responses;
@@ -39,10 +39,9 @@ pub(super) fn render(
         system_instructions,
         date: date.map_or_else(|| clock.strftime("%Y-%m-%d"), str::to_owned),
     };
-    let hide = profile.exclude_tools_when_tool_choice_none;
     let conversation = match chat.api {
         Api::ChatCompletions | Api::Messages => {
-            let tools = tools::normalise(&chat.body, hide)?;
+            let tools = chat.tools(profile)?;
             chat::conversation(&chat.body, tools.as_ref(), &settings)?
         }
         Api::Responses => responses::conversation(chat.original, &settings)?,
