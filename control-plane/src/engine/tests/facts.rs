@@ -75,11 +75,13 @@ fn an_adapter_from_another_path_loses_its_blocks() {
     store(&engine, B, 0, "sql", 100);
     let held = engine.replica_blocks(A);
     assert!(held > 0);
+    // Another adapter's blocks stay.
+    store(&engine, A, 1, "law", 500);
     assert_eq!(engine.set_adapters(A, adapters(&[("sql", "/1")])), 0);
     assert_eq!(engine.set_adapters(A, adapters(&[("sql", "/2")])), held);
     assert_eq!(
         (engine.replica_blocks(A), engine.replica_blocks(B)),
-        (0, held)
+        (held, held)
     );
 
     // What changes while no control plane looks is seen by the next one.
