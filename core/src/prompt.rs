@@ -18,7 +18,7 @@
 //! | `apis` | every interface turned into chats of one shape, texts, and token ids |
 //! | `forwarded` | token ids that come along with messages |
 //! | `truncation` | requests that allow the engine to cut their prompt |
-//! | `messages`, `tools`, `kwargs` | what vLLM does to a request before its template runs |
+//! | `messages`, `content`, `media`, `tools`, `kwargs` | what vLLM does to a request before its template runs |
 //! | `template`, `source`, `markup`, `detect`, `filters`, `tojson`, `methods`, `python`, `clock` | minijinja made equal to Hugging Face's Jinja2 |
 //! | `canonical`, `normalise` | what the tokenizer's normaliser does to the rendered text |
 //! | `figure` | whether the engine's figures will be of one prompt |
@@ -33,6 +33,7 @@ mod bare;
 mod canonical;
 mod clock;
 mod compiled;
+mod content;
 mod detect;
 mod families;
 mod figure;
@@ -41,6 +42,7 @@ mod forwarded;
 mod full_report;
 mod kwargs;
 mod markup;
+mod media;
 mod messages;
 mod methods;
 mod normalise;

@@ -51,12 +51,18 @@ fn odd_bodies_render_as_in_vllm() {
         let ours = parse_request(Api::ChatCompletions, body.as_bytes())
             .and_then(|request| compiled.render(&request, 0));
         let ours = match ours {
+            // No placeholder is known: exact up to the first item at most.
+            Ok(Prompt::Text(prompt)) if prompt.exact_bytes < prompt.text.len() => {
+                "skip:multimodal".to_owned()
+            }
             Ok(Prompt::Text(prompt)) => prompt.text,
             Ok(other) => format!("{other:?}"),
             Err(skip) => format!("skip:{skip}"),
         };
         match case["expect"].as_str() {
             Some(expected) if expected == ours => equal += 1,
+            // The vectors stop at the first media; what comes after it may be refused.
+            Some("skip:multimodal") if ours == "skip:invalid_request" => refused += 1,
             Some(expected) => wrong.push(format!("{body}\n  vLLM {expected:?}\n  ours {ours:?}")),
             // vLLM answers 400: whatever we do is harmless.
             None if ours.starts_with("skip:") => refused += 1,

@@ -55,7 +55,7 @@ pub(super) fn inputs<'r>(
     match request.api {
         Api::ChatCompletions => one(chat(body.clone(), false)),
         Api::Completions => plain::completion(body, max),
-        Api::Responses => one(chat(responses::to_chat(body)?, true)),
+        Api::Responses => one(chat(responses::to_chat(body, rules)?, true)),
         Api::Messages => one(chat(anthropic::to_chat(body, probes, rules)?, false)),
         Api::Tokenize if plain::is_text_to_tokenize(body) => one(plain::text_to_tokenize(body)?),
         Api::Tokenize => one(chat(plain::chat_to_tokenize(body)?, false)),

@@ -1,5 +1,7 @@
 //! A profile, compiled once, and the rendering of requests with it.
 
+mod probe;
+
 use std::collections::BTreeMap;
 
 use minijinja::value::{Value, ValueKind};
@@ -7,15 +9,20 @@ use minijinja::value::{Value, ValueKind};
 use super::apis::{self, Input, Probes};
 use super::canonical::Canonicaliser;
 use super::clock::Clock;
+use super::content::ContentStyle;
+use super::media::{Item, Stand, UNKNOWN};
 use super::request::field;
 use super::template::Template;
 use super::{
-    Api, Capability, ContentFormat, ParsedRequest, Profile, Prompt, Skip, families, forwarded,
-    kwargs, messages, tools, truncation,
+    Api, Capability, ContentFormat, ParsedRequest, Profile, Prompt, PromptText, Skip, families,
+    forwarded, kwargs, media, messages, tools, truncation,
 };
 
 /// What transformers puts at the end of a message that is to be continued, to find it again.
 const CONTINUE_MARK: &str = "CONTINUE_FINAL_MESSAGE_TAG ";
+
+/// Longest template that a request may bring, in bytes; the longest published ones are shorter.
+const REQUEST_TEMPLATE_MAX: usize = 64 << 10;
 
 /// A chat, whatever interface it came by.
 #[derive(Debug)]
@@ -41,7 +48,7 @@ impl Chat<'_> {
     pub(super) fn tools(&self, profile: &Profile) -> Result<Option<Value>, Skip> {
         let may_be_empty = self.api != Api::ChatCompletions;
         let hide_if_none = profile.exclude_tools_when_tool_choice_none;
-        tools::normalise(&self.body, hide_if_none, may_be_empty)
+        tools::normalise(&self.body, hide_if_none, may_be_empty, &profile.rules)
     }
 
     /// `--default-chat-template-kwargs` apply.
@@ -54,9 +61,9 @@ impl Chat<'_> {
         self.api == Api::Responses && defaults.is_empty()
     }
 
-    pub(super) fn style(&self, as_parts: bool) -> messages::Style {
+    pub(super) fn style<'s>(&self, content: ContentStyle<'s>) -> messages::Style<'s> {
         messages::Style {
-            as_parts,
+            content,
             validated: self.api != Api::Responses,
             reasoning_content: matches!(self.api, Api::ChatCompletions | Api::Messages),
         }
@@ -171,9 +178,10 @@ impl CompiledProfile {
                     return Ok(Prompt::TokenIds(token_ids(&ids)?));
                 }
                 exact(&self.profile.chat)?;
-                let text = self.render_chat(&chat, now_unix_s)?;
-                truncation::of(&chat.body, chat.api)?.text(&text, self.profile.max_model_len)?;
-                Ok(Prompt::Text(text.into()))
+                let prompt = self.render_with_media(&chat, now_unix_s)?;
+                let truncation = truncation::of(&chat.body, chat.api)?;
+                truncation.text(&prompt.text, self.profile.max_model_len)?;
+                Ok(Prompt::Text(prompt))
             }
             Input::Text {
                 text,
@@ -203,18 +211,48 @@ impl CompiledProfile {
         }
     }
 
-    fn render_chat(&self, chat: &Chat, now_unix_s: i64) -> Result<String, Skip> {
+    fn render_with_media(&self, chat: &Chat, now_unix_s: i64) -> Result<PromptText, Skip> {
+        let stand = Stand::of(&self.profile);
+        let (text, items) = self.render_chat(chat, now_unix_s, stand)?;
+        if items.is_empty() {
+            return Ok(text.into());
+        }
+        let named = media::uuids_are_identifiers(chat.original);
+        if let Some(prompt) = media::locate(&text, &items, &self.profile, named) {
+            return Ok(prompt);
+        }
+        let other = Stand {
+            unknown: UNKNOWN[1],
+            replace_first: true,
+            ..stand
+        };
+        let (other, _) = self.render_chat(chat, now_unix_s, other)?;
+        let exact_bytes = media::exact_before_first(&text, &other, &self.profile);
+        Ok(PromptText {
+            exact_bytes,
+            ..text.into()
+        })
+    }
+
+    /// Canonical text, and the media in it.
+    fn render_chat(
+        &self,
+        chat: &Chat,
+        now_unix_s: i64,
+        stand: Stand,
+    ) -> Result<(String, Vec<Item>), Skip> {
+        let mut items = Vec::new();
         let defaults = self.defaults(chat);
         let text = match families::render(&self.profile, chat, defaults, now_unix_s)? {
             Some(text) => text,
-            None => self.render_template(chat, now_unix_s)?,
+            None => self.render_template(chat, now_unix_s, stand, &mut items)?,
         };
         if self.profile.renderer.makes_token_ids() {
-            return Ok(text);
+            return Ok((text, items));
         }
         let special_tokens =
             field(&chat.body, "add_special_tokens").map_or(chat.special_tokens, |v| v.is_true());
-        Ok(self.canonical.apply(text, special_tokens))
+        Ok((self.canonical.apply(text, special_tokens), items))
     }
 
     fn defaults(&self, chat: &Chat) -> &[(Value, Value)] {
@@ -225,21 +263,26 @@ impl CompiledProfile {
         }
     }
 
-    fn render_template(&self, chat: &Chat, now_unix_s: i64) -> Result<String, Skip> {
+    fn render_template(
+        &self,
+        chat: &Chat,
+        now_unix_s: i64,
+        stand: Stand,
+        items: &mut Vec<Item>,
+    ) -> Result<String, Skip> {
         let body = &chat.body;
-        if field(body, "chat_template").is_some() {
-            return Err(Skip::RequestTemplate);
-        }
+        let own = self.request_template(body)?;
         let defaults = self.defaults(chat);
         let mut given = kwargs::merge(
             body,
             &self.special_tokens,
             defaults,
             chat.keeps_unset(defaults),
+            &self.profile,
         )?;
         let tools = chat.tools(&self.profile)?;
-        let template = match (&tools, &self.tool_template) {
-            (Some(_), Some(template)) => template,
+        let template = match (&own, &tools, &self.tool_template) {
+            (Some(template), ..) | (None, Some(_), Some(template)) => template,
             _ => self.template.as_ref().ok_or(Skip::NoTemplate)?,
         };
         let as_parts = match self.profile.content_format {
@@ -248,8 +291,15 @@ impl CompiledProfile {
             ContentFormat::Openai => true,
         };
         let messages = field(body, "messages").ok_or(Skip::InvalidRequest)?;
-        let mut messages = messages::normalise(&messages, chat.style(as_parts))?;
-        if !template.knows_developer && messages.iter().any(|m| m.is_role("developer")) {
+        let content = ContentStyle {
+            as_parts,
+            rules: &self.profile.rules,
+            stand,
+        };
+        let mut messages = messages::normalise(&messages, chat.style(content), items)?;
+        let rules = &self.profile.rules;
+        let knows_developer = template.knows_developer || !rules.developer_becomes_system;
+        if !knows_developer && messages.iter().any(|m| m.is_role("developer")) {
             messages = messages::without_developer(messages);
         }
         let mut continued = None;
@@ -292,43 +342,25 @@ impl CompiledProfile {
         Ok(text)
     }
 
-    /// What the engine finds out about its templates when it starts.
-    fn probe(&mut self) {
-        let templates = [self.template.as_ref(), self.tool_template.as_ref()];
-        let mut templates = templates.into_iter().flatten().peekable();
-        let merge_inline_system =
-            templates.peek().is_none() || templates.any(|template| !template.takes_inline_system());
-        let disabled_effort = match self.profile.anthropic_disabled_thinking_effort.as_str() {
-            "auto" if self.knows_effort_none() => "none",
-            "auto" => "low",
-            fixed => fixed,
+    /// The request's own template, where the engine trusts it. Compiled each time: such requests
+    /// are rare, and no client may fill a cache.
+    fn request_template(&self, body: &Value) -> Result<Option<Template>, Skip> {
+        let Some(source) = field(body, "chat_template") else {
+            return Ok(None);
         };
-        self.probes = Probes {
-            merge_inline_system,
-            disabled_effort: disabled_effort.to_owned(),
-        };
-    }
-
-    /// The effort `none` is neither refused nor taken for another.
-    fn knows_effort_none(&self) -> bool {
-        let render = |effort: &str| {
-            let message = [("role", "user"), ("content", "Hi")];
-            let message = Value::from_pairs(message);
-            let body = Value::from_pairs([
-                ("messages", Value::from(vec![message])),
-                ("reasoning_effort", Value::from(effort)),
-            ]);
-            let chat = Chat {
-                api: Api::ChatCompletions,
-                original: &body,
-                body: body.clone(),
-                special_tokens: false,
-                bytes: 0,
-            };
-            self.render_chat(&chat, 0).ok()
-        };
-        let none = render("none");
-        none.is_some() && !apis::EFFORTS.iter().any(|effort| render(effort) == none)
+        if !self.profile.trust_request_chat_template {
+            return Err(Skip::RequestTemplate);
+        }
+        match source.as_str() {
+            // The engine takes its own, too.
+            Some("") => Ok(None),
+            Some(source) if source.len() > REQUEST_TEMPLATE_MAX => Err(Skip::TemplateLimit),
+            Some(source) => match Template::compile(source) {
+                Ok(template) => Ok(Some(template)),
+                Err(_) => Err(Skip::TemplateError),
+            },
+            None => Err(Skip::InvalidRequest),
+        }
     }
 }
 

@@ -12,7 +12,9 @@
 use minijinja::value::{Value, ValueKind};
 
 use super::compiled::Chat;
+use super::content::ContentStyle;
 use super::kwargs::{self, Kwargs};
+use super::media::Stand;
 use super::profile::Profile;
 use super::request::field;
 use super::{Renderer, Skip, messages};
@@ -93,10 +95,19 @@ impl Request {
         if field(body, "chat_template").is_some() {
             return Err(Skip::RequestTemplate);
         }
-        let kwargs = kwargs::merge(body, &[], defaults, chat.keeps_unset(defaults))?;
+        let kwargs = kwargs::merge(body, &[], defaults, chat.keeps_unset(defaults), profile)?;
         let tools = chat.tools(profile)?;
         let messages = field(body, "messages").ok_or(Skip::InvalidRequest)?;
-        let turns = messages::normalise(&messages, chat.style(as_parts))?;
+        let content = ContentStyle {
+            as_parts,
+            rules: &profile.rules,
+            stand: Stand::of(profile),
+        };
+        let mut media = Vec::new();
+        let turns = messages::normalise(&messages, chat.style(content), &mut media)?;
+        if !media.is_empty() {
+            return Err(Skip::Multimodal);
+        }
         let turns = turns
             .into_iter()
             .map(|m| Turn::of(&m.into_value(&profile.rules)));

@@ -2,8 +2,8 @@
 
 use minijinja::value::{Value, ValueKind};
 
-use super::Skip;
 use super::request::{field, pairs};
+use super::{Profile, Skip};
 
 /// Arguments of transformers' `apply_chat_template` that change more than a variable, or that
 /// clash with one. The engine refuses the first two.
@@ -46,6 +46,7 @@ pub(super) fn merge(
     special_tokens: &[(Value, Value)],
     defaults: &[(Value, Value)],
     keep_unset: bool,
+    profile: &Profile,
 ) -> Result<Kwargs, Skip> {
     let mut variables = Variables(special_tokens.to_vec());
     for (name, value) in defaults {
@@ -95,9 +96,10 @@ pub(super) fn merge(
         variables.set("documents".into(), documents);
     }
     if let Some(effort) = field(body, "reasoning_effort") {
+        let effort = mapped(effort, profile);
         let on = effort.as_str() != Some("none");
         variables.set("reasoning_effort".into(), effort);
-        if !thinking_given {
+        if !thinking_given && profile.rules.effort_sets_thinking {
             variables.set("enable_thinking".into(), on.into());
         }
     }
@@ -109,6 +111,14 @@ pub(super) fn merge(
         variables: variables.0,
         continue_final_message,
     })
+}
+
+/// `--reasoning-effort-map`.
+fn mapped(effort: Value, profile: &Profile) -> Value {
+    let map = &profile.reasoning_effort_map;
+    let to = effort.as_str().filter(|_| profile.rules.effort_map);
+    let to = to.and_then(|effort| map.get(effort)?.as_str());
+    to.map_or(effort.clone(), Value::from)
 }
 
 struct Variables(Vec<(Value, Value)>);

@@ -6,46 +6,10 @@
 
 use minijinja::value::{Value, ValueKind};
 
+use super::content::{Content, ContentStyle};
+use super::media::Item;
 use super::request::{field, pairs};
 use super::{Rules, Skip};
-
-/// Part types that are text, whatever they are called.
-const TEXT_PARTS: [&str; 5] = ["text", "input_text", "output_text", "refusal", "thinking"];
-/// Part types that the engine replaces by placeholders.
-const MEDIA_PARTS: [&str; 9] = [
-    "input_image",
-    "image_url",
-    "image_embeds",
-    "audio_embeds",
-    "video_embeds",
-    "image_pil",
-    "audio_url",
-    "input_audio",
-    "video_url",
-];
-/// Keys that vLLM takes for its own in a part; any other goes along to the template.
-const KNOWN_PART_KEYS: [&str; 18] = [
-    "text",
-    "type",
-    "image_url",
-    "input_audio",
-    "file",
-    "refusal",
-    "prompt_cache_breakpoint",
-    "audio_url",
-    "video_url",
-    "image_pil",
-    "uuid",
-    "image_embeds",
-    "audio_embeds",
-    "video_embeds",
-    "data",
-    "thinking",
-    "closed",
-    "name",
-];
-/// A line of system text that changes with every request and that vLLM drops.
-const BILLING_HEADER: &str = "x-anthropic-billing-header";
 
 /// A message as the template sees it: keys in order.
 pub(super) struct Message {
@@ -56,9 +20,9 @@ pub(super) struct Message {
 
 /// How messages are taken.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Style {
-    /// Content is a list of parts, not one string.
-    pub(super) as_parts: bool,
+pub(super) struct Style<'r> {
+    /// How their content is.
+    pub(super) content: ContentStyle<'r>,
     /// The engine's request models put the keys of tool calls into their order.
     pub(super) validated: bool,
     /// `reasoning_content` is another name of `reasoning`.
@@ -68,15 +32,18 @@ pub(super) struct Style {
 /// The conversation as vLLM hands it to transformers.
 ///
 /// # Errors
-/// [`Skip::InvalidRequest`] for what the engine refuses, [`Skip::Multimodal`],
-/// [`Skip::PromptEmbeds`].
-pub(super) fn normalise(messages: &Value, style: Style) -> Result<Vec<Message>, Skip> {
+/// [`Skip::InvalidRequest`] for what the engine refuses, [`Skip::PromptEmbeds`].
+pub(super) fn normalise(
+    messages: &Value,
+    style: Style,
+    media: &mut Vec<Item>,
+) -> Result<Vec<Message>, Skip> {
     if messages.kind() != ValueKind::Seq {
         return Err(Skip::InvalidRequest);
     }
     let iter = messages.try_iter().map_err(|_| Skip::InvalidRequest)?;
     let list = iter
-        .map(|message| Message::of(&message, style))
+        .map(|message| Message::of(&message, style, media))
         .collect::<Result<Vec<_>, _>>()?;
     if list.is_empty() {
         Err(Skip::InvalidRequest)
@@ -86,7 +53,7 @@ pub(super) fn normalise(messages: &Value, style: Style) -> Result<Vec<Message>, 
 }
 
 impl Message {
-    fn of(message: &Value, style: Style) -> Result<Self, Skip> {
+    fn of(message: &Value, style: Style, media: &mut Vec<Item>) -> Result<Self, Skip> {
         let role = field(message, "role").filter(|r| r.as_str().is_some());
         let role = role.ok_or(Skip::InvalidRequest)?;
         let kind = role.as_str().unwrap_or_default().to_owned();
@@ -101,13 +68,11 @@ impl Message {
             }
             None => Value::from(Vec::<Value>::new()),
         };
-        let mut content = Content::of(&content, kind == "system", style.as_parts)?;
+        let mut content = Content::of(&content, kind == "system", style.content, media)?;
         let mut rest = Vec::new();
         if kind == "assistant" {
             if let Some(calls) = field(message, "tool_calls") {
-                rest.extend(
-                    tool_calls(&calls, style.validated)?.map(|calls| ("tool_calls", calls)),
-                );
+                rest.extend(tool_calls(&calls, style)?.map(|calls| ("tool_calls", calls)));
             }
             let mut reasoning = field(message, "reasoning");
             if reasoning.is_none() && style.reasoning_content {
@@ -240,178 +205,26 @@ fn joined(content: &Value) -> String {
     }
 }
 
-enum Content {
-    Text(Value),
-    Parts(Vec<Value>),
-}
-
-impl Content {
-    fn of(content: &Value, system: bool, as_parts: bool) -> Result<Self, Skip> {
-        if content.as_str().is_some() {
-            let kept = if system {
-                without_header(content)
-            } else {
-                Some(content.clone())
-            };
-            return Ok(match (kept, as_parts) {
-                (Some(text), false) => Self::Text(text),
-                (Some(text), true) => Self::Parts(vec![text_part(text, None)]),
-                (None, false) => Self::Text(Value::from("")),
-                (None, true) => Self::Parts(Vec::new()),
-            });
-        }
-        if content.kind() != ValueKind::Seq {
-            return Err(Skip::InvalidRequest);
-        }
-        let mut parts = Vec::new();
-        for part in content.try_iter().map_err(|_| Skip::InvalidRequest)? {
-            parts.extend(Part::of(&part, system)?.map(|part| part.into_value(as_parts)));
-        }
-        if as_parts {
-            return Ok(Self::Parts(parts));
-        }
-        // An empty text leaves no line behind.
-        let texts = parts.iter().filter_map(|part| part.as_str());
-        let texts: Vec<&str> = texts.filter(|text| !text.is_empty()).collect();
-        Ok(Self::Text(Value::from(texts.join("\n"))))
-    }
-
-    /// Tool results made only of text are one string, in either format.
-    fn join_if_text(&mut self) {
-        let Self::Parts(parts) = self else { return };
-        let is_text =
-            |part: &Value| field(part, "type").is_some_and(|t| t.as_str() == Some("text"));
-        if parts.iter().all(is_text) {
-            let texts: Vec<Value> = parts
-                .iter()
-                .filter_map(|part| field(part, "text"))
-                .collect();
-            let texts: Vec<&str> = texts.iter().filter_map(|text| text.as_str()).collect();
-            *self = Self::Text(Value::from(texts.join("\n")));
-        }
-    }
-
-    fn into_value(self) -> Value {
-        match self {
-            Self::Text(text) => text,
-            Self::Parts(parts) => Value::from(parts),
-        }
-    }
-}
-
-/// One part of a message's content that is no media.
-enum Part {
-    /// Text, and the part it came from if that was an object.
-    Text(Value, Option<Value>),
-    /// The name of a tool.
-    ToolReference(Value),
-}
-
-impl Part {
-    /// `None` for a part that the engine passes over.
-    fn of(part: &Value, system: bool) -> Result<Option<Self>, Skip> {
-        if part.as_str().is_some() {
-            let kept = if system {
-                without_header(part)
-            } else {
-                Some(part.clone())
-            };
-            return Ok(kept.map(|text| Self::Text(text, None)));
-        }
-        if part.kind() != ValueKind::Map {
-            return Err(Skip::InvalidRequest);
-        }
-        if MEDIA_PARTS.iter().any(|key| field(part, key).is_some()) {
-            return Err(Skip::Multimodal);
-        }
-        let kind = field(part, "type");
-        let Some(kind) = kind.as_ref().and_then(|kind| kind.as_str()) else {
-            return Err(Skip::InvalidRequest);
-        };
-        if MEDIA_PARTS.contains(&kind) {
-            return Err(Skip::Multimodal);
-        }
-        if kind == "prompt_embeds" {
-            return Err(Skip::PromptEmbeds);
-        }
-        if kind == "tool_reference" {
-            let name = field(part, "name").filter(|name| name.as_str().is_some());
-            return Ok(Some(Self::ToolReference(name.ok_or(Skip::InvalidRequest)?)));
-        }
-        if !TEXT_PARTS.contains(&kind) || field(part, "uuid").is_some() {
-            return Err(Skip::InvalidRequest);
-        }
-        let key = if kind == "refusal" || kind == "thinking" {
-            kind
-        } else {
-            "text"
-        };
-        let text = match field(part, key) {
-            Some(text) if text.as_str().is_some() => text,
-            None if kind == key && kind != "thinking" => return Ok(None),
-            _ => return Err(Skip::InvalidRequest),
-        };
-        let kept = if system && kind == "text" {
-            without_header(&text)
-        } else {
-            Some(text)
-        };
-        Ok(kept.map(|text| Self::Text(text, Some(part.clone()))))
-    }
-
-    fn into_value(self, as_parts: bool) -> Value {
-        match self {
-            Self::Text(text, _) if !as_parts => text,
-            Self::Text(text, part) => text_part(text, part.as_ref()),
-            Self::ToolReference(name) if !as_parts => name,
-            Self::ToolReference(name) => {
-                Value::from_pairs([("type", Value::from("tool_reference")), ("name", name)])
-            }
-        }
-    }
-}
-
-/// `{"type": "text", "text": ...}` and whatever unknown keys the part had.
-fn text_part(text: Value, part: Option<&Value>) -> Value {
-    let known = [("type", Value::from("text")), ("text", text)];
-    let known = known.map(|(key, value)| (Value::from(key), value));
-    let extra = part.into_iter().flat_map(pairs);
-    let extra =
-        extra.filter(|(key, _)| !KNOWN_PART_KEYS.contains(&key.as_str().unwrap_or_default()));
-    Value::from_pairs(known.into_iter().chain(extra))
-}
-
-/// System text without the header line; `None` if nothing is left of it.
-fn without_header(text: &Value) -> Option<Value> {
-    match text.as_str() {
-        Some(t) if t.starts_with(BILLING_HEADER) => {
-            let (_, rest) = t.split_once('\n')?;
-            (!rest.is_empty()).then(|| Value::from(rest))
-        }
-        _ => Some(text.clone()),
-    }
-}
-
 /// Tool calls with keys as the engine's validation orders them; `None` if there are none.
-fn tool_calls(calls: &Value, validated: bool) -> Result<Option<Value>, Skip> {
+fn tool_calls(calls: &Value, style: Style) -> Result<Option<Value>, Skip> {
     if calls.kind() != ValueKind::Seq {
         return Err(Skip::InvalidRequest);
     }
     let iter = calls.try_iter().map_err(|_| Skip::InvalidRequest)?;
     let calls = iter
-        .map(|call| tool_call(&call, validated))
+        .map(|call| tool_call(&call, style))
         .collect::<Result<Vec<_>, _>>()?;
     Ok((!calls.is_empty()).then(|| Value::from(calls)))
 }
 
-fn tool_call(call: &Value, validated: bool) -> Result<Value, Skip> {
+fn tool_call(call: &Value, style: Style) -> Result<Value, Skip> {
     let function = field(call, "function").filter(|f| f.kind() == ValueKind::Map);
     let function = function.ok_or(Skip::InvalidRequest)?;
     if field(call, "type").is_some_and(|kind| kind.as_str() != Some("function")) {
         return Err(Skip::InvalidRequest);
     }
-    let arguments = arguments(field(&function, "arguments"));
-    let (inner, outer): (&[_], &[_]) = if validated {
+    let arguments = arguments(field(&function, "arguments"), style.content.rules)?;
+    let (inner, outer): (&[_], &[_]) = if style.validated {
         (&["arguments", "name"], &["id", "function", "type"])
     } else {
         (&["name", "arguments"], &["id", "function", "type"])
@@ -421,7 +234,10 @@ fn tool_call(call: &Value, validated: bool) -> Result<Value, Skip> {
 }
 
 /// Arguments are a JSON object as text; the template gets the object. What is not one becomes `{}`.
-fn arguments(given: Option<Value>) -> Value {
+///
+/// # Errors
+/// [`Skip::Unsupported`] where an older engine passes it on as it is.
+fn arguments(given: Option<Value>, rules: &Rules) -> Result<Value, Skip> {
     let parsed = match &given {
         Some(value) => match value.as_str() {
             Some(text) => serde_json::from_str::<Value>(text).ok(),
@@ -429,8 +245,15 @@ fn arguments(given: Option<Value>) -> Value {
         },
         None => None,
     };
+    let parsed = parsed.filter(|value| !value.is_none());
+    let is_odd = parsed
+        .as_ref()
+        .is_some_and(|value| value.kind() != ValueKind::Map);
+    if is_odd && !rules.lenient_arguments {
+        return Err(Skip::Unsupported);
+    }
     let object = parsed.filter(|value| value.kind() == ValueKind::Map);
-    object.unwrap_or_else(|| Value::from_pairs(core::iter::empty::<(Value, Value)>()))
+    Ok(object.unwrap_or_else(|| Value::from_pairs(core::iter::empty::<(Value, Value)>())))
 }
 
 /// Tools in a developer message keep all their keys, those that validation knows first. If one is

@@ -46,8 +46,13 @@ pub struct Profile {
     /// The engine's `--reasoning-effort-map` (vLLM 0.33).
     pub reasoning_effort_map: BTreeMap<String, serde_json::Value>,
     /// The text that stands for one media item, by modality (`image`, `audio`, `video`), where the
-    /// engine repeats it as often as the item has tokens.
+    /// engine repeats it as often as the item has tokens. Nothing with `--mm-processor-kwargs`,
+    /// `--media-io-kwargs` or `--enable-tower-connector-lora`: there a client's `uuid` is not what
+    /// the engine calls the item.
     pub media_placeholders: BTreeMap<String, String>,
+    /// What the engine writes for one media item where content is one string, by modality (its
+    /// `get_placeholder_str`); `{i}` stands for the item's number, from 1.
+    pub media_strings: BTreeMap<String, String>,
     /// The engine's `--default-chat-template-kwargs`.
     pub default_chat_template_kwargs: BTreeMap<String, serde_json::Value>,
     /// The engine's `--exclude-tools-when-tool-choice-none`.
@@ -84,6 +89,7 @@ impl Default for Profile {
             trust_request_chat_template: false,
             reasoning_effort_map: BTreeMap::new(),
             media_placeholders: BTreeMap::new(),
+            media_strings: BTreeMap::new(),
             default_chat_template_kwargs: BTreeMap::new(),
             exclude_tools_when_tool_choice_none: false,
             anthropic_disabled_thinking_effort: "auto".to_owned(),

@@ -172,7 +172,13 @@ proptest! {
             ] {
                 let bytes = json.to_string().into_bytes();
                 let run = || parse_request(api, &bytes).and_then(|r| compiled.render(&r, 0));
-                prop_assert_eq!(run(), run());
+                let prompt = run();
+                prop_assert_eq!(&prompt, &run());
+                if let Ok(Prompt::Text(prompt)) = prompt {
+                    prop_assert!(prompt.text.is_char_boundary(prompt.exact_bytes));
+                    let ends = prompt.media.iter().map(|item| item.at + item.len);
+                    prop_assert!(ends.max().unwrap_or(0) <= prompt.exact_bytes);
+                }
             }
         }
     }

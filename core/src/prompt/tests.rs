@@ -138,7 +138,7 @@ fn a_profile_keeps_its_hash() {
     );
 }
 
-const DEFAULT_HASH: u64 = 0xfd19_d5a6_c352_6521;
+const DEFAULT_HASH: u64 = 0x1406_5a10_be73_a6a0;
 
 #[test]
 fn facts_are_there_without_rendering() {
@@ -222,10 +222,6 @@ fn every_skip_has_its_reason() {
             r#"{{"messages": [{{"role": "user", "content": [{part}]}}]}}"#
         ))
     };
-    assert_eq!(
-        part(r#"{"type": "image_url", "image_url": {"url": "x"}}"#),
-        Err(Skip::Multimodal)
-    );
     assert_eq!(
         part(r#"{"type": "prompt_embeds", "data": "x"}"#),
         Err(Skip::PromptEmbeds)
@@ -432,6 +428,158 @@ fn forwarded_ids_stand_for_messages_without_media() {
     assert!(matches!(forwarded(part, "0.26.0"), Ok(Prompt::Text(_))));
     let image = r#"{"type": "image_url", "image_url": {"url": "x"}}"#;
     assert_ne!(forwarded(image, "0.32.0"), ids);
+}
+
+/// Renders a chat whose template takes parts; gives the exact text, and the items in it.
+fn with_media(profile: &Profile, parts: &str, rest: &str) -> (String, Vec<(usize, String)>) {
+    let body = format!(
+        r#"{{"messages": [{{"role": "user", "content": "first"}},
+        {{"role": "user", "content": [{parts}]}}]{rest}}}"#
+    );
+    match render(profile, Api::ChatCompletions, &body) {
+        Ok(Prompt::Text(prompt)) => {
+            let items = prompt.media.iter();
+            let items = items.map(|item| (item.at, item.identifier.clone()));
+            (
+                prompt.text[..prompt.exact_bytes].to_owned(),
+                items.collect(),
+            )
+        }
+        other => panic!("{other:?}"),
+    }
+}
+
+fn image(uuid: &str) -> String {
+    format!(r#"{{"type": "image_url", "image_url": {{"url": "x"}}, "uuid": {uuid}}}"#)
+}
+
+const PARTS: &str = "{% for m in messages %}<{{ m.role }}>{% for p in m.content %}\
+    {% if p.type == 'image' %}<|vis|><|pad|>{% else %}{{ p.text }}{% endif %}\
+    {% endfor %}{% endfor %}<end>";
+
+#[test]
+fn media_are_found_by_their_placeholders() {
+    let mut profile = profile(PARTS);
+    let placeholder = ("image".to_owned(), "<|pad|>".to_owned());
+    profile.media_placeholders = BTreeMap::from([placeholder]);
+    let text = r#"{"type": "text", "text": "a"}"#;
+    let (a, b, none) = (image(r#""A""#), image(r#""B""#), image("null"));
+    let all = "<user>first<user>a<|vis|><|pad|><|vis|><|pad|><end>";
+    let both = vec![(25, "A".to_owned()), (39, "B".to_owned())];
+    let (exact, items) = with_media(&profile, &format!("{text}, {a}, {b}"), "");
+    assert_eq!((exact.as_str(), items), (all, both));
+    // Without a name, the text is known up to the item.
+    let (exact, items) = with_media(&profile, &format!("{text}, {a}, {none}"), "");
+    assert_eq!(exact, "<user>first<user>a<|vis|><|pad|><|vis|>");
+    assert_eq!(items, [(25, "A".to_owned())]);
+    // What else decides how an item is processed makes its name another.
+    let kwargs = r#", "mm_processor_kwargs": {"x": 1}"#;
+    let (exact, items) = with_media(&profile, &format!("{text}, {a}"), kwargs);
+    assert_eq!(
+        (exact.as_str(), items.len()),
+        ("<user>first<user>a<|vis|>", 0)
+    );
+    // A placeholder that a client wrote: nobody knows which is which.
+    let literal = r#"{"type": "text", "text": "b<|pad|>"}"#;
+    let (exact, items) = with_media(&profile, &format!("{literal}, {a}"), "");
+    assert_eq!((exact.as_str(), items.len()), ("<user>first<user>b", 0));
+}
+
+#[test]
+fn unknown_placeholders_end_the_exact_text() {
+    let mut profile = profile(PARTS);
+    let text = r#"{"type": "text", "text": "a"}"#;
+    let (exact, items) = with_media(&profile, &format!("{text}, {}", image("null")), "");
+    assert_eq!((exact.as_str(), items.len()), ("<user>first<user>a", 0));
+    // The client wrote what may be the placeholder.
+    profile.canonical.added_tokens = vec![token("<|pad|>")];
+    let literal = r#"{"type": "text", "text": "b<|pad|>c"}"#;
+    let (exact, _) = with_media(&profile, &format!("{literal}, {}", image("null")), "");
+    assert_eq!(exact, "<user>first<user>b");
+    // A template that leaves media out: the engine may put them anywhere.
+    let without = PARTS
+        .replace("<|vis|><|pad|>", "")
+        .replace("{{ p.text }}", "t");
+    profile.chat_template = Some(without);
+    let (exact, _) = with_media(&profile, &format!("{text}, {}", image("null")), "");
+    assert_eq!(exact, "");
+}
+
+#[test]
+fn media_stand_in_front_where_content_is_one_string() {
+    let mut profile = profile(CHATML);
+    let parts = format!(r#"{{"type": "text", "text": "a"}}, {}"#, image(r#""A""#));
+    let start = "<|im_start|>user\nfirst<|im_end|>\n<|im_start|>user\n";
+    assert_eq!(with_media(&profile, &parts, "").0, start);
+    profile.media_strings = BTreeMap::from([("image".to_owned(), "<img{i}>".to_owned())]);
+    assert_eq!(with_media(&profile, &parts, "").0, start);
+    profile.media_placeholders = BTreeMap::from([("image".to_owned(), "<img1>".to_owned())]);
+    let end = "<|im_end|>\n<|im_start|>assistant\n";
+    let (exact, items) = with_media(&profile, &parts, "");
+    assert_eq!(exact, format!("{start}<img1>\na{end}"));
+    assert_eq!(items, [(start.len(), "A".to_owned())]);
+    profile.interleave_mm_strings = true;
+    assert_eq!(
+        with_media(&profile, &parts, "").0,
+        format!("{start}a\n<img1>{end}")
+    );
+}
+
+#[test]
+fn a_trusted_template_of_the_request_is_used() {
+    let body = |template: &str| {
+        format!(
+            r#"{{"messages": [{{"role": "user", "content": "q"}}], "chat_template": "{template}"}}"#
+        )
+    };
+    let mut profile = profile("server");
+    let run =
+        |profile: &Profile, template: &str| render(profile, Api::ChatCompletions, &body(template));
+    assert_eq!(run(&profile, "own"), Err(Skip::RequestTemplate));
+    profile.trust_request_chat_template = true;
+    assert_eq!(
+        run(&profile, "own {{ messages[0].content }}"),
+        text("own q")
+    );
+    assert_eq!(run(&profile, ""), text("server"));
+    assert_eq!(run(&profile, "{% if %}"), Err(Skip::TemplateError));
+    assert_eq!(run(&profile, &"x".repeat(70_000)), Err(Skip::TemplateLimit));
+    let endless = "{% for a in range(9999) %}{% for b in range(9999) %}x{% endfor %}{% endfor %}";
+    assert_eq!(run(&profile, endless), Err(Skip::TemplateLimit));
+}
+
+#[test]
+fn older_engines_do_some_things_otherwise() {
+    let dump =
+        "{{ messages | tojson }}{{ tools | tojson }}{{ enable_thinking }}{{ reasoning_effort }}";
+    let run = |version: &str, fields: &str| {
+        let profile = Profile {
+            rules: Rules::of_version(version),
+            reasoning_effort_map: BTreeMap::from([("max".to_owned(), "high".into())]),
+            ..profile(dump)
+        };
+        let body = format!(
+            r#"{{"messages": [{{"role": "system", "content": "x-anthropic-billing-header a"}}]{fields}}}"#
+        );
+        match render(&profile, Api::ChatCompletions, &body) {
+            Ok(Prompt::Text(prompt)) => prompt.text,
+            other => panic!("{other:?}"),
+        }
+    };
+    assert!(run("0.31.0", "").contains("billing") && !run("v0.32.1", "").contains("billing"));
+    let tools = r#", "tools": [{"function": {"name": "f", "zz": 1, "strict": null}, "yy": 2}]"#;
+    let unknown = run("0.26.0", tools);
+    assert!(
+        unknown.contains(r#""parameters": null, "zz": 1}, "yy": 2}"#),
+        "{unknown}"
+    );
+    assert!(run("0.22.0", tools).contains(r#""zz": 1, "strict": null}"#));
+    assert!(!run("0.27.0", tools).contains("zz"));
+    let effort = r#", "reasoning_effort": "max""#;
+    assert!(run("0.21.0", effort).ends_with("nullmax"));
+    assert!(run("0.32.0", effort).ends_with("Truemax"));
+    assert!(run("0.33.0", effort).ends_with("Truehigh"));
+    assert!(run("nonsense", effort).ends_with("Truehigh"));
 }
 
 #[test]

@@ -40,7 +40,7 @@ pub(in crate::prompt) struct Probes {
 /// # Errors
 /// [`Skip::InvalidRequest`] for what the engine refuses, [`Skip::Unsupported`] for a tool call
 /// without an id, for which the engine makes one up.
-pub(super) fn to_chat(body: &Value, probes: &Probes, _rules: &Rules) -> Result<Value, Skip> {
+pub(super) fn to_chat(body: &Value, probes: &Probes, rules: &Rules) -> Result<Value, Skip> {
     if !required_str(body, "model")?.is_true() || field(body, "max_tokens").is_none() {
         return Err(Skip::InvalidRequest);
     }
@@ -48,6 +48,9 @@ pub(super) fn to_chat(body: &Value, probes: &Probes, _rules: &Rules) -> Result<V
     let given = elements(&given)?
         .map(|message| Given::of(&message))
         .collect::<Result<Vec<_>, _>>()?;
+    if !rules.messages_have_thinking && needs_newer(body, &given) {
+        return Err(Skip::Unsupported);
+    }
     let mut messages = Vec::new();
     messages.extend(system(body, &given, probes.merge_inline_system)?);
     for message in &given {
@@ -66,6 +69,15 @@ pub(super) fn to_chat(body: &Value, probes: &Probes, _rules: &Rules) -> Result<V
         chat = chat.with("tools", tools);
     }
     Ok(chat.value())
+}
+
+/// The request has what older versions ignore, refuse or take in another way.
+fn needs_newer(body: &Value, messages: &[Given]) -> bool {
+    let system_is_list = field(body, "system").is_some_and(|s| s.kind() == ValueKind::Seq);
+    field(body, "thinking").is_some()
+        || field(body, "output_config").is_some()
+        || messages.iter().any(|message| message.is("system"))
+        || (system_is_list && matches!(system(body, &[], false), Ok(None)))
 }
 
 /// A message as the client sent it, looked through.

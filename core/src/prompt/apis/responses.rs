@@ -7,8 +7,8 @@
 use minijinja::value::{Value, ValueKind};
 
 use super::{Map, elements, has, is_one_of, optional, optional_str, required_str};
-use crate::prompt::Skip;
 use crate::prompt::request::{field, pairs};
+use crate::prompt::{Rules, Skip};
 
 const STATUSES: [&str; 3] = ["in_progress", "completed", "incomplete"];
 const UNFINISHED: [&str; 2] = ["in_progress", "incomplete"];
@@ -21,7 +21,7 @@ const NAMESPACE_SEPARATOR: &str = "__";
 /// # Errors
 /// [`Skip::InvalidRequest`] for what the engine refuses, [`Skip::StoredHistory`] where only the
 /// engine knows what was said before.
-pub(super) fn to_chat(body: &Value) -> Result<Value, Skip> {
+pub(super) fn to_chat(body: &Value, rules: &Rules) -> Result<Value, Skip> {
     if field(body, "prompt").is_some() {
         return Err(Skip::InvalidRequest);
     }
@@ -45,6 +45,10 @@ pub(super) fn to_chat(body: &Value) -> Result<Value, Skip> {
     let tools = tools(body)?;
     tool_choice(body, tools.is_some())?;
     if let Some(tools) = tools {
+        // Older versions show them in another shape.
+        if !rules.lenient_arguments {
+            return Err(Skip::Unsupported);
+        }
         chat = chat.with("tools", tools).copy(body, &["tool_choice"]);
     }
     if let Some(effort) = effort(body)? {
