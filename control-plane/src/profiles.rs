@@ -22,6 +22,7 @@ mod files;
 mod media;
 mod pieces;
 mod post_processor;
+mod rebuilt;
 mod templates;
 mod tokenizer_config;
 
@@ -217,7 +218,7 @@ impl Tokenizer {
             path: folder.file("tokenizer.json"),
             source,
         };
-        let tokenizer = TokenizerJson::parse(json).map_err(fail)?;
+        let mut tokenizer = TokenizerJson::parse(json).map_err(fail)?;
         let style = tokenizer.style().map_err(fail)?;
         let missing = config.tokens_missing_in(&tokenizer);
         let texts: BTreeMap<u32, String> = missing
@@ -225,11 +226,15 @@ impl Tokenizer {
             .map(|token| (token.id, token.content.clone()))
             .collect();
         let vocab = tokenizer.vocab(&texts).map_err(fail)?;
-        let (canonical, text_obstacle) =
-            match canonical::derive(&tokenizer, style, &missing, config) {
-                Ok(canonical) => (canonical, None),
-                Err(why) => (Canonical::default(), Some(why)),
-            };
+        let rebuilt = rebuilt::as_the_engine_has_it(folder, config, style, &mut tokenizer)?;
+        let derived = match rebuilt {
+            None => canonical::derive(&tokenizer, style, &missing, config),
+            Some(why) => Err(why),
+        };
+        let (canonical, text_obstacle) = match derived {
+            Ok(canonical) => (canonical, None),
+            Err(why) => (Canonical::default(), Some(why)),
+        };
         let prefix = post_processor::prefix(&tokenizer.post_processor, &vocab)
             .and_then(|prefix| config.check_prefix(prefix));
         Ok(Self {

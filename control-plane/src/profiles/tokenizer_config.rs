@@ -23,6 +23,8 @@ pub(super) struct TokenizerConfig {
     pub(super) chat_template: Option<Value>,
     add_bos_token: Option<bool>,
     pub(super) add_prefix_space: Option<bool>,
+    /// Llama: every piece gets a space, not the first alone.
+    pub(super) legacy: bool,
 }
 
 impl TokenizerConfig {
@@ -66,6 +68,7 @@ impl TokenizerConfig {
                 .cloned(),
             add_bos_token: flag("add_bos_token"),
             add_prefix_space: flag("add_prefix_space"),
+            legacy: flag("legacy").unwrap_or_default(),
         })
     }
 
