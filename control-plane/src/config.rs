@@ -108,7 +108,7 @@ pub struct PoolConfig {
     /// given.
     pub model_dir: PathBuf,
     /// `model` and `revision`: in place of `model_dir`, the model's name on the Hugging Face hub. Its
-    /// files must be in the cache on this machine (see [`crate::hub`]). Default none, and `main`.
+    /// small files are fetched, unless they are cached (see [`crate::hub`]). Default none, and `main`.
     pub hub: Option<HubModel>,
     /// `models`: model names in requests that mean this pool. At least one.
     pub models: Vec<String>,

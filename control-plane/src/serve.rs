@@ -54,11 +54,10 @@ impl Serve {
             .with_context(|| format!("data_dir {} cannot be made", dir.display()))?;
         let tokens = Tokens::open(&config.tokens, &config.token_files)?;
         let secret = fleet_secret(&config)?;
-        let mut parts = config
-            .pools
-            .iter()
-            .map(parts::load)
-            .collect::<anyhow::Result<Vec<_>>>()?;
+        // Models may come from the hub, which takes its time.
+        let pools = config.pools.clone();
+        let load = move || pools.iter().map(parts::load).collect::<anyhow::Result<_>>();
+        let mut parts: Vec<_> = tokio::task::spawn_blocking(load).await??;
         for (pool, parts) in config.pools.iter().zip(&parts) {
             for (what, why) in parts::obstacles(&parts.profile) {
                 tracing::warn!(pool = %pool.name, what, why, "requests of this kind are routed by history, not by events");

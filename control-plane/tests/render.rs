@@ -281,6 +281,7 @@ fn a_model_of_the_hugging_face_cache() {
         Command::new(env!("CARGO_BIN_EXE_prefix-picker"))
             .env_remove("HF_HUB_CACHE")
             .env("HF_HOME", &dir.0)
+            .env("HF_HUB_OFFLINE", "1")
             .args(["render", model, config, "--path", "/v1/chat/completions"])
             .arg("--request")
             .arg(dir.file("body.json", CHAT))

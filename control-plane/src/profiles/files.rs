@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use serde_json::Value;
 
 use super::ProfileLoadError;
+use crate::hub::names_on_hub;
 
 /// A model's folder and the names in it.
 pub(super) struct Folder {
@@ -19,10 +20,14 @@ impl Folder {
     pub(super) fn open(path: &Path) -> Result<Self, ProfileLoadError> {
         let snapshot = snapshot(path)?;
         let path = snapshot.as_deref().unwrap_or(path);
-        let names = names_in(path).map_err(|source| ProfileLoadError::Read {
+        let mut names = names_in(path).map_err(|source| ProfileLoadError::Read {
             path: path.to_owned(),
             source,
         })?;
+        // What was not fetched, weights above all: their names tell how the engine loads the model.
+        names.extend(names_on_hub(path));
+        names.sort();
+        names.dedup();
         Ok(Self {
             path: path.to_owned(),
             names,

@@ -15,7 +15,7 @@ pub(super) struct Args {
     /// The model's folder: tokenizer and chat template
     #[arg(long, value_name = "DIR")]
     pub(super) model_dir: Option<PathBuf>,
-    /// The model by its name on the Hugging Face hub, from the cache on this machine
+    /// The model by its name on the Hugging Face hub: its small files are fetched, unless cached
     #[arg(long, value_name = "ORG/NAME", conflicts_with = "model_dir")]
     model: Option<String>,
     /// Its branch, tag or commit. Default: main
