@@ -134,6 +134,7 @@ impl Oracle {
         if reply.status != 200 {
             let error: Value = serde_json::from_str(&reply.body).unwrap_or_default();
             let message = error.pointer("/error/message").unwrap_or(&Value::Null);
+            ensure!(reply.status != 403, "{path}: {message}");
             return Ok(Engine::Refuses(format!("{} {message}", reply.status)));
         }
         let rendered: Value = serde_json::from_str(&reply.body)?;
@@ -306,6 +307,8 @@ struct Predictions {
     hits: u64,
     exact: u64,
     without_figure: BTreeMap<String, u64>,
+    /// By the engine itself, with and without us.
+    refused: Vec<String>,
     failed: Vec<String>,
     outside: Vec<String>,
 }
@@ -325,8 +328,13 @@ impl Predictions {
             let id = format!("{}-{round}", body.name.replace(' ', "-"));
             let reply = client.post(body.path, &body.body, &id, &[]).await?;
             if reply.status != 200 {
-                self.failed
-                    .push(format!("{id}: {} {}", reply.status, reply.body));
+                let direct = oracle.engine.post(body.path, &body.body, &id, &[]).await?;
+                let what = format!("{id}: {} {}", reply.status, reply.body);
+                if direct.status == reply.status {
+                    self.refused.push(what);
+                } else {
+                    self.failed.push(format!("{what}, the engine itself {}", direct.status));
+                }
                 return Ok(());
             }
             // Answers of embeddings never have it; the engine's metrics do, one request at a time.
@@ -380,6 +388,9 @@ impl Predictions {
 
 impl std::fmt::Display for Predictions {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        for line in &self.refused {
+            writeln!(f, "  rendered, but the engine will not generate: {line}")?;
+        }
         write!(
             f,
             "  {} predictions compared ({} with cached tokens), {} equal, {} off by more than a block; without a figure: {}",
