@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use anyhow::Context;
-use prefix_picker_core::prompt::{self, Capability, CompiledProfile, Profile, Rules};
+use prefix_picker_core::prompt::{self, Capability, CompiledProfile, Profile, Renderer, Rules};
 
 use crate::config::{ContentFormat, EngineFlags, PoolConfig};
 use crate::engine::PoolParts;
@@ -103,6 +103,19 @@ fn apply(flags: &EngineFlags, profile: &mut Profile) {
         ContentFormat::String => prompt::ContentFormat::String,
         ContentFormat::Openai => prompt::ContentFormat::Openai,
     };
+    if let Renderer::Harmony {
+        system_start_date,
+        system_instructions,
+    } = &mut profile.renderer
+    {
+        system_start_date.clone_from(&flags.system_start_date);
+        *system_instructions = flags.harmony_system_instructions;
+        if flags.tool_server {
+            profile.chat = Capability::PredictedOnly {
+                why: "the engines' tool server adds text to gpt-oss prompts".to_owned(),
+            };
+        }
+    }
     if let Some(version) = &flags.vllm_version {
         profile.rules = Rules::of_version(version);
     }

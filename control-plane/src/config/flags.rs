@@ -23,6 +23,9 @@ pub(super) const FIELDS: &[&str] = &[
     "trust_request_chat_template",
     "reasoning_effort_map",
     "utc_offset",
+    "system_start_date",
+    "harmony_system_instructions",
+    "tool_server",
     "vllm_version",
 ];
 
@@ -50,6 +53,15 @@ pub struct EngineFlags {
     /// `utc_offset`: the engines' time zone, for templates that print the date. `+HH:MM` or `-HH:MM`,
     /// default `+00:00`.
     pub utc_offset_minutes: i32,
+    /// `system_start_date`: as the variable `VLLM_SYSTEM_START_DATE`: the date in gpt-oss prompts,
+    /// `YYYY-MM-DD`. Default: the engines' date today.
+    pub system_start_date: Option<String>,
+    /// `harmony_system_instructions`: as the variable `VLLM_GPT_OSS_HARMONY_SYSTEM_INSTRUCTIONS`: a
+    /// system message's text stands in gpt-oss' own one. Default `false`.
+    pub harmony_system_instructions: bool,
+    /// `tool_server`: the engines have the flag `--tool-server`, whose tools add text to gpt-oss
+    /// prompts that we do not know: chats are predicted only. Default `false`.
+    pub tool_server: bool,
     /// `vllm_version`: the engines' version, for example `0.32.0`. Default: what most of the pool's
     /// engines answer to `/version`.
     pub vllm_version: Option<String>,
@@ -92,6 +104,14 @@ pub(super) fn read(f: &Fields<'_>, errors: &mut Errors) -> EngineFlags {
         utc_offset_minutes: f
             .parsed("utc_offset", "an offset like +02:00", errors, utc_offset)
             .unwrap_or(0),
+        system_start_date: f.parsed(
+            "system_start_date",
+            "a date like 2026-11-29 (quote it)",
+            errors,
+            |text| is_date(text).then(|| text.to_owned()),
+        ),
+        harmony_system_instructions: f.flag("harmony_system_instructions", false, errors),
+        tool_server: f.flag("tool_server", false, errors),
         vllm_version: f.parsed(
             "vllm_version",
             "a version like 0.32.0 (quote it)",
@@ -132,6 +152,15 @@ fn is_version(text: &str) -> bool {
         })
     };
     number(parts.next()) && number(parts.next()) && text.bytes().all(|byte| byte.is_ascii_graphic())
+}
+
+/// `YYYY-MM-DD`, near enough.
+fn is_date(text: &str) -> bool {
+    let shape = |(at, byte): (usize, u8)| match at {
+        4 | 7 => byte == b'-',
+        _ => byte.is_ascii_digit(),
+    };
+    text.len() == 10 && text.bytes().enumerate().all(shape)
 }
 
 fn utc_offset(text: &str) -> Option<i32> {

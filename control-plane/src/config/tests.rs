@@ -101,6 +101,9 @@ pools:
     interleave_mm_strings: true
     trust_request_chat_template: true
     reasoning_effort_map: {minimal: low}
+    system_start_date: '2026-11-29'
+    harmony_system_instructions: true
+    tool_server: true
     vllm_version: 0.32.0
     replicas:
       - name: r
@@ -144,6 +147,10 @@ pools:
         trust_request_chat_template: true,
         reasoning_effort_map: map(serde_json::json!({"minimal": "low"})),
         utc_offset_minutes: -210,
+        system_start_date: Some("2026-11-29".into()),
+        harmony_system_instructions: true,
+        tool_server: true,
+        vllm_version: Some("0.32.0".into()),
         vllm_version: Some("0.32.0".into()),
     };
     assert_eq!(pool.engine, flags);

@@ -60,3 +60,26 @@ fn an_engines_flags_reach_the_profile() {
     let error = format!("{:#}", load(&pool).unwrap_err());
     assert!(error.contains("missing.jinja cannot be used"), "{error}");
 }
+
+#[test]
+fn settings_of_gpt_oss_reach_its_renderer() {
+    let dir = Dir::new("harmony");
+    std::fs::write(dir.0.join("config.json"), r#"{"model_type": "gpt_oss"}"#).unwrap();
+    let mut pool = config(&dir.0).pools.remove(0);
+    let plain = load(&pool).unwrap().profile;
+    assert_eq!(plain.chat, Capability::Exact);
+    pool.engine.system_start_date = Some("2026-11-29".to_owned());
+    pool.engine.harmony_system_instructions = true;
+    let pinned = load(&pool).unwrap().profile;
+    assert_eq!(
+        pinned.renderer,
+        Renderer::Harmony {
+            system_start_date: Some("2026-11-29".to_owned()),
+            system_instructions: true,
+        }
+    );
+    assert_ne!(pinned.hash(), plain.hash());
+    pool.engine.tool_server = true;
+    let chat = load(&pool).unwrap().profile.chat;
+    assert!(matches!(chat, Capability::PredictedOnly { why } if why.contains("tool server")));
+}

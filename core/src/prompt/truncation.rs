@@ -7,7 +7,7 @@
 use minijinja::value::Value;
 
 use super::request::field;
-use super::{Api, Skip};
+use super::{Api, ParsedRequest, Skip};
 
 /// Tokens that a tokenizer may add to a text without adding bytes to ours.
 const UNSEEN_TOKENS: usize = 8;
@@ -58,6 +58,18 @@ pub(super) fn of(body: &Value, api: Api) -> Result<Truncation, Skip> {
         Some(Err(_)) => return Err(Skip::InvalidRequest),
     };
     Ok(Truncation { keep, keeps_end })
+}
+
+impl ParsedRequest {
+    /// Tokens that the engine keeps of the prompt's start, where the request says so.
+    #[must_use]
+    pub fn kept_tokens(&self) -> Option<u32> {
+        let truncation = of(&self.body, self.api).ok()?;
+        match truncation.keep.filter(|_| !truncation.keeps_end)? {
+            Keep::Tokens(tokens) => u32::try_from(tokens).ok(),
+            Keep::ModelLen => None,
+        }
+    }
 }
 
 impl Truncation {

@@ -231,6 +231,8 @@ fn look_up(
             .any_tokens
             .saturating_add(blocks.tokens_after(best.any_blocks)),
     };
+    let kept = request.kept_tokens().unwrap_or(u32::MAX);
+    let prompt_tokens = prompt_tokens.min(kept);
     let mut plan = choose(vm, host, view, (pool, wanted), prompt_tokens, &matched);
     let whole = !matches!(&prompt, Prompt::Text(text) if text.exact_bytes < text.text.len());
     let comparable = whole && request.has_one_figure();
