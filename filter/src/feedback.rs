@@ -156,13 +156,15 @@ impl Expected {
     }
 
     /// One block, ours or the engine's, whichever is larger, in tokens: our table knows nothing
-    /// smaller than its blocks, the engine's cache nothing smaller than its own.
+    /// smaller than its blocks, the engine's cache nothing smaller than its own. In whole blocks of
+    /// the engine, as prediction and figure are.
     fn tolerance(&self, prompt_tokens: Option<u64>) -> u64 {
         let tokens = prompt_tokens.unwrap_or(0).max(self.prompt_tokens.into());
         let len = u64::try_from(self.prompt_len).unwrap_or(u64::MAX).max(1);
         let block = u64::try_from(self.block_len).unwrap_or(u64::MAX);
         let ours = block.saturating_mul(tokens).div_ceil(len).min(block);
-        ours.max(self.engine_block.into())
+        let engine = u64::from(self.engine_block).max(1);
+        ours.max(engine).next_multiple_of(engine)
     }
 }
 

@@ -30,12 +30,92 @@ fn sizes() -> Sizes {
 pub(crate) async fn feedback(places: &Places, short: bool) -> Result<()> {
     right(places, if short { 120 } else { 400 }).await?;
     wrong(places, true).await?;
-    wrong(places, false).await
+    wrong(places, false).await?;
+    reports(places).await
+}
+
+/// A body that is made to ask for a full report arrives whole, and the engine reports.
+async fn reports(places: &Places) -> Result<()> {
+    let sample = (
+        "\"max_body_bytes\": 33554432,".to_owned(),
+        "\"max_body_bytes\": 33554432, \"full_report_sample\": 1,".to_owned(),
+    );
+    let pool = (
+        "- name: demo".to_owned(),
+        "- name: demo\n  full_reports: true".to_owned(),
+    );
+    let options = Options {
+        envoy_edits: vec![sample],
+        control_plane_edits: vec![pool],
+        ..Options::default()
+    };
+    let stack = Stack::start("feedback-reports", places, options).await?;
+    let client = stack.client()?;
+    let body = crate::faults::chat(&crate::faults::words(9, 600), "Hello.");
+    let (mut told, mut tokens) = (Vec::new(), Vec::new());
+    for i in 0..6 {
+        let before = stored(&stack).await?;
+        let reply = client
+            .post("/v1/chat/completions", &body, &format!("report-{i}"), &[])
+            .await?;
+        ensure!(reply.status == 200, "{} {}", reply.status, reply.body);
+        tokens.push(reply.prompt_tokens);
+        stack.settle().await?;
+        told.push(stored(&stack).await? - before);
+        // A worker asks once a second at most.
+        tokio::time::sleep(Duration::from_millis(1_100)).await;
+    }
+    let asked = stack.filter_metric("full_reports_total").await?;
+    println!("  full reports: {asked} asked for in 6 requests; stores told after each: {told:?}");
+    ensure!(asked == 6, "{asked} were asked for");
+    ensure!(
+        tokens.iter().all(|n| n == tokens.first().unwrap_or(&0)),
+        "{tokens:?}"
+    );
+    ensure!(told.iter().skip(1).all(|n| *n > 0), "{told:?}");
+    // A client that has its own say is not overruled, and then nothing is announced again.
+    let mut own = body.clone();
+    if let Some(map) = own.as_object_mut() {
+        let xargs = json!({"kv_cache_report_mode": "incremental"});
+        map.insert("vllm_xargs".to_owned(), xargs);
+    }
+    let before = stored(&stack).await?;
+    client
+        .post("/v1/chat/completions", &own, "report-own", &[])
+        .await?;
+    stack.settle().await?;
+    let silent = stored(&stack).await? - before;
+    ensure!(silent == 0, "{silent} stores without a report");
+    ensure!(
+        stack.filter_metric("full_reports_total").await? == 6,
+        "overruled"
+    );
+    Ok(())
+}
+
+/// Stores that engines have told, all together.
+async fn stored(stack: &Stack) -> Result<u64> {
+    let text = stack.control_plane_metrics().await?;
+    let lines = text
+        .lines()
+        .filter(|l| l.starts_with("prefix_picker_kv_events_total{") && l.contains("\"stored\""));
+    Ok(lines
+        .filter_map(|l| l.rsplit(' ').next()?.parse::<u64>().ok())
+        .sum())
 }
 
 /// Normal traffic, one request at a time once the events before it have arrived.
 async fn right(places: &Places, requests: u64) -> Result<()> {
-    let mut stack = Stack::start("feedback", places, Options::default()).await?;
+    // Otherwise blocks of token ids are known only from the first such prompt on.
+    let ids = (
+        "- name: demo".to_owned(),
+        "- name: demo\n  token_ids: on".to_owned(),
+    );
+    let options = Options {
+        control_plane_edits: vec![ids],
+        ..Options::default()
+    };
+    let mut stack = Stack::start("feedback", places, options).await?;
     let client = stack.client()?;
     let mut workload = Workload::new(3, sizes());
     let (mut compared, mut unchanged) = (0, 0);

@@ -24,11 +24,16 @@ fn cached(tokens: u64, prompt_tokens: Option<u64>) -> Option<Usage> {
 #[test]
 fn within_one_block_is_exact() {
     let judge = |e: Expected, tokens| e.judge(cached(tokens, Some(1_000))).outcome;
-    // 324 bytes at 4 bytes a token.
-    assert_eq!(judge(expected(0), 81), Outcome::Exact);
-    assert_eq!(judge(expected(0), 82), Outcome::Under);
-    assert_eq!(judge(expected(881), 800), Outcome::Exact);
-    assert_eq!(judge(expected(882), 800), Outcome::Over);
+    // 324 bytes at 4 bytes a token, in whole blocks of the engine.
+    assert_eq!(judge(expected(0), 96), Outcome::Exact);
+    assert_eq!(judge(expected(0), 97), Outcome::Under);
+    assert_eq!(judge(expected(896), 800), Outcome::Exact);
+    assert_eq!(judge(expected(897), 800), Outcome::Over);
+    let unknown = Expected {
+        engine_block: 0,
+        ..expected(82)
+    };
+    assert_eq!(judge(unknown, 0), Outcome::Over);
     // The engine's own block, where it is larger.
     let large = |tokens| Expected {
         engine_block: 528,
@@ -45,7 +50,7 @@ fn within_one_block_is_exact() {
         ..expected(0)
     };
     assert_eq!(
-        odd.judge(cached(325, Some(u64::MAX))).outcome,
+        odd.judge(cached(337, Some(u64::MAX))).outcome,
         Outcome::Under
     );
 }
