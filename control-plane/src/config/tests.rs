@@ -151,7 +151,6 @@ pools:
         harmony_system_instructions: true,
         tool_server: true,
         vllm_version: Some("0.32.0".into()),
-        vllm_version: Some("0.32.0".into()),
     };
     assert_eq!(pool.engine, flags);
     let replica = &pool.replicas[0];
