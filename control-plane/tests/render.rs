@@ -178,7 +178,8 @@ fn why_there_is_no_exact_prompt() {
         "--request",
         "-",
     ];
-    let body = r#"{"messages": [], "truncate_prompt_tokens": 5}"#;
+    let body = r#"{"messages": [{"role": "user", "content": "What is a prefix cache?"}],
+        "truncate_prompt_tokens": 5}"#;
     let plain = render(&base, body);
     assert_eq!(plain.status.code(), Some(3));
     assert_eq!(plain.stdout, b"");

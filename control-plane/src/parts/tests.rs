@@ -66,6 +66,9 @@ fn settings_of_gpt_oss_reach_its_renderer() {
     let dir = Dir::new("harmony");
     std::fs::write(dir.0.join("config.json"), r#"{"model_type": "gpt_oss"}"#).unwrap();
     let mut pool = config(&dir.0).pools.remove(0);
+    let tokenizer = pool.model_dir.join("tokenizer.json");
+    std::fs::copy(tokenizer, dir.0.join("tokenizer.json")).unwrap();
+    pool.model_dir.clone_from(&dir.0);
     let plain = load(&pool).unwrap().profile;
     assert_eq!(plain.chat, Capability::Exact);
     pool.engine.system_start_date = Some("2026-11-29".to_owned());
