@@ -55,7 +55,7 @@ impl Stack {
         }
         // What is applied is published a little later; engines that tell no number, later still.
         let simulated = self.options.external_engines.is_empty();
-        tokio::time::sleep(Duration::from_millis(if simulated { 8 } else { 60 })).await;
+        tokio::time::sleep(Duration::from_millis(if simulated { 8 } else { 200 })).await;
         let text = self.control_plane_metrics().await?;
         let table = metric(&text, "prefix_picker_table_seq").context("no table_seq")?;
         Ok(before == self.control_plane_seqs().await?
