@@ -200,7 +200,12 @@ pub(crate) async fn snapshot(places: &Places) -> Result<()> {
         "the ring still has {planted}: it begins at {oldest}"
     );
     stack.settle().await?;
-    tokio::time::sleep(Duration::from_millis(1500)).await; // a snapshot is written meanwhile
+    // One that began after all that: the one under way, if any, and another.
+    let written = snapshots(&stack).await?;
+    wait("a snapshot", Duration::from_secs(60), async || {
+        snapshots(&stack).await.is_ok_and(|n| n >= written + 2)
+    })
+    .await?;
     if let Some(control_plane) = &mut stack.control_plane {
         control_plane.kill();
     }
@@ -380,4 +385,13 @@ pub(crate) async fn engine_down(places: &Places) -> Result<()> {
     stack.restart_engine(engine).await?;
     load.finish().await?;
     Ok(())
+}
+
+/// Snapshots that the control plane has written.
+async fn snapshots(stack: &Stack) -> Result<u64> {
+    let text = stack.control_plane_metrics().await?;
+    let name = "prefix_picker_snapshots_total{result=\"written\"}";
+    let line = text.lines().find(|line| line.starts_with(name));
+    let value = line.and_then(|line| line.rsplit(' ').next()?.parse().ok());
+    Ok(value.unwrap_or(0))
 }
