@@ -8,10 +8,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow, ensure};
-use axum::Router;
-use axum::body::Bytes;
-use axum::extract::DefaultBodyLimit;
-use axum::routing::{get, post};
 use prefix_picker::profiles::load_model_dir;
 use prefix_picker_core::prompt::{Api, CompiledProfile, Prompt, parse_request};
 use prefix_picker_tests::stack::{Options, Places, Stack, wait};
@@ -19,7 +15,7 @@ use serde_json::Value;
 use tokenizers::Tokenizer;
 use zeromq::{PubSocket, Socket, SocketSend, ZmqMessage};
 
-use crate::{TIMING_SAMPLE, conversation, frame, load, phases};
+use crate::{TIMING_SAMPLE, conversation, frame, load, phases, stub};
 
 /// Who published the template, and the folder under `.tools/tokenizers`.
 const MODELS: [(&str, &str); 2] = [("Llama 3.1", "llama3_1"), ("Qwen3", "qwen3")];
@@ -44,7 +40,7 @@ pub(crate) async fn report(places: &Places) -> Result<()> {
 
 async fn one(places: &Places, name: &str, model: &Path) -> Result<()> {
     let (body, ids) = prompt_of_100k(model)?;
-    let http = stub().await?;
+    let http = stub::start().await?;
     let mut events = PubSocket::new();
     let address = events.bind("tcp://127.0.0.1:0").await?.to_string();
     let port: u16 = address
@@ -118,22 +114,6 @@ fn control_plane(model: &Path) -> String {
          127.0.0.1:8101, events: tcp://127.0.0.1:5557}}\n",
         model.display()
     )
-}
-
-/// An engine that answers at once and is always well.
-async fn stub() -> Result<u16> {
-    let listener = tokio::net::TcpListener::bind(("127.0.0.1", 0)).await?;
-    let port = listener.local_addr()?.port();
-    let app = Router::new()
-        .route(
-            "/v1/chat/completions",
-            post(async |_: Bytes| "{\"object\":\"chat.completion\"}"),
-        )
-        .route("/health", get(async || ""))
-        .route("/metrics", get(async || ""))
-        .layer(DefaultBodyLimit::disable());
-    tokio::spawn(async move { axum::serve(listener, app).await });
-    Ok(port)
 }
 
 /// Tells the prompt's blocks, and waits until the filter has them.

@@ -30,7 +30,6 @@ pub(super) struct Chat<'r> {
     /// The interface.
     pub(super) api: Api,
     /// The request as the client sent it.
-    #[allow(dead_code)]
     pub(super) original: &'r Value,
     /// The same in the shape of chat completions: what the engine makes of it before rendering.
     pub(super) body: Value,
