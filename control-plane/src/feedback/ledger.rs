@@ -68,48 +68,27 @@ impl Ledger {
 
 /// All of `now` where it is not a continuation of `before`.
 fn difference(before: Option<&PoolFeedback>, now: &PoolFeedback) -> PoolFeedback {
-    let Some(before) = before else {
-        return now.clone();
-    };
-    let anew = fields(before)
-        .iter()
-        .zip(fields(now))
-        .any(|(before, now)| now < *before);
-    if anew {
-        return now.clone();
-    }
-    PoolFeedback {
-        pool: now.pool.clone(),
-        exact: now.exact - before.exact,
-        over: now.over - before.over,
-        under: now.under - before.under,
-        early: now.early - before.early,
-        missing: now.missing - before.missing,
-        apart: now.apart - before.apart,
-        telling: now.telling - before.telling,
-        predicted_tokens: now.predicted_tokens - before.predicted_tokens,
-        prompt_tokens: now.prompt_tokens - before.prompt_tokens,
-        cached_tokens: now.cached_tokens - before.cached_tokens,
-        over_tokens: now.over_tokens - before.over_tokens,
-        under_tokens: now.under_tokens - before.under_tokens,
-    }
+    let since = before.and_then(|before| continued(before, now));
+    since.unwrap_or_else(|| now.clone())
 }
 
-fn fields(f: &PoolFeedback) -> [u64; 12] {
-    [
-        f.exact,
-        f.over,
-        f.under,
-        f.early,
-        f.missing,
-        f.apart,
-        f.telling,
-        f.predicted_tokens,
-        f.prompt_tokens,
-        f.cached_tokens,
-        f.over_tokens,
-        f.under_tokens,
-    ]
+/// What has come since `before`; `None` if any total is smaller than it was.
+fn continued(before: &PoolFeedback, now: &PoolFeedback) -> Option<PoolFeedback> {
+    Some(PoolFeedback {
+        pool: now.pool.clone(),
+        exact: now.exact.checked_sub(before.exact)?,
+        over: now.over.checked_sub(before.over)?,
+        under: now.under.checked_sub(before.under)?,
+        early: now.early.checked_sub(before.early)?,
+        missing: now.missing.checked_sub(before.missing)?,
+        apart: now.apart.checked_sub(before.apart)?,
+        telling: now.telling.checked_sub(before.telling)?,
+        predicted_tokens: now.predicted_tokens.checked_sub(before.predicted_tokens)?,
+        prompt_tokens: now.prompt_tokens.checked_sub(before.prompt_tokens)?,
+        cached_tokens: now.cached_tokens.checked_sub(before.cached_tokens)?,
+        over_tokens: now.over_tokens.checked_sub(before.over_tokens)?,
+        under_tokens: now.under_tokens.checked_sub(before.under_tokens)?,
+    })
 }
 
 /// One engine's counters.
