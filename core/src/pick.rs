@@ -1,30 +1,78 @@
 //! Which replica should get a request, and why.
 //!
-//! The cost of a replica is the work that stands between the request and its first token, counted
-//! in prompt tokens to prefill: what the replica would have to compute of this prompt, what it has
-//! still to compute of prompts sent before, and a share for every request it is decoding. The
-//! cheapest wins; equal costs are drawn fairly, so that no replica is the default.
+//! The cost of a replica is an estimate, in microseconds, of what it takes to serve the request
+//! there: the prefill of what it does not hold, behind what it has still to compute; the decode
+//! steps that it shares; waiting for memory; loading from a lower tier. The cheapest wins; costs
+//! that are as good as equal are drawn fairly, so that no replica is the default. Guards keep a hot
+//! prefix from flooding its holder and a new replica from being flooded or starved.
+//!
+//! `docs/picking.md` has the formula with the reasons; [`cost`] has the terms, [`guard`] the guards
+//! and [`learn`] the rates.
+
+pub mod cost;
+pub mod guard;
+pub mod learn;
 
 use crate::ids::ReplicaIndex;
+use guard::Fleet;
 
-/// What one request in flight costs a new one, in prompt tokens: decode steps it shares the engine
-/// with. At 10 requests more than its peer a replica must hold 2,000 tokens more to be preferred.
-pub const REQUEST_COST_TOKENS: u64 = 200;
+pub use cost::{Rates, hit_tokens};
+pub use guard::rendezvous;
 
 /// Endpoints named in one decision: the choice and what to try if it cannot be reached.
 pub const ENDPOINTS_MAX: usize = 3;
+
+/// [`Candidate::ramp_permille`] of a replica that is not new.
+pub const RAMPED: u16 = 1_000;
 
 /// A replica that may get the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Candidate {
     /// Which replica.
     pub replica: ReplicaIndex,
-    /// Tokens of this prompt's prefix that it holds.
+    /// How far it has come since it was added: 0 new, [`RAMPED`] not new (any more).
+    pub ramp_permille: u16,
+    /// Share of its KV memory that running requests use, by the last scrape; 0 where unknown.
+    pub kv_usage_permille: u16,
+    /// Tokens of this prompt's prefix that it holds in GPU memory.
     pub matched_tokens: u32,
-    /// Prompt tokens sent to it whose prefill has not ended, as far as known.
-    pub backlog_tokens: u64,
-    /// Requests it is working on or has waiting, as far as known.
+    /// The same in any tier; never taken for less than `matched_tokens`.
+    pub any_tokens: u32,
+    /// Requests that it is working on or has waiting, as far as known.
     pub requests: u32,
+    /// Requests in the engine's own queue, by the last scrape; 0 where unknown.
+    pub waiting: u32,
+    /// What it has still to prefill of prompts sent before, in [`cost::prefill_work`] tokens.
+    pub backlog_tokens: u64,
+    /// Tokens, prompt and answer, of the requests that it is working on; 0 where unknown.
+    pub context_tokens: u64,
+    /// How fast it is.
+    pub rates: Rates,
+}
+
+impl Candidate {
+    /// An idle, ramped replica that holds nothing, of unknown speed.
+    #[must_use]
+    pub fn new(replica: ReplicaIndex) -> Self {
+        Self {
+            replica,
+            ramp_permille: RAMPED,
+            kv_usage_permille: 0,
+            matched_tokens: 0,
+            any_tokens: 0,
+            requests: 0,
+            waiting: 0,
+            backlog_tokens: 0,
+            context_tokens: 0,
+            rates: Rates::default(),
+        }
+    }
+
+    /// Tokens of the prompt that it holds in any tier.
+    #[must_use]
+    pub fn held_tokens(&self) -> u32 {
+        self.any_tokens.max(self.matched_tokens)
+    }
 }
 
 /// One request to place.
@@ -36,6 +84,13 @@ pub struct PickInput<'a> {
     pub block_size: u32,
     /// The live replicas. Order does not matter.
     pub candidates: &'a [Candidate],
+    /// Hash of the prompt's first blocks, the same for all prompts that begin alike: the order in
+    /// which replicas become its second and third home. 0: unknown.
+    pub prefix_key: u64,
+    /// Hash of the session: decides among equals, and where holdings are not known.
+    pub session: Option<u64>,
+    /// Whether the candidates' holdings are known. If not, a session goes where it went before.
+    pub looked_up: bool,
     /// 64 random bits, for the draw among equals.
     pub random: u64,
 }
@@ -47,8 +102,13 @@ pub struct Decision {
     pub endpoints: Vec<ReplicaIndex>,
     /// Why the first one.
     pub reason: Reason,
-    /// Tokens of the prompt that the first one holds, by the table.
+    /// Tokens of the prompt that the first one holds in any tier, by the table.
     pub matched_tokens: u32,
+    /// What the first one has to compute, in [`cost::prefill_work`] tokens: what to add to its
+    /// backlog until its prefill ends.
+    pub work_tokens: u64,
+    /// The first one's cost, in microseconds.
+    pub cost_us: u64,
 }
 
 /// Why a replica was picked.
@@ -58,6 +118,12 @@ pub enum Reason {
     Prefix,
     /// Another holds more of the prefix, but is so busy that computing it here is sooner done.
     LoadOverPrefix,
+    /// Another holds more, but has had more than its share of the load.
+    HotSpot,
+    /// Holdings are not known, or decide nothing: where this session goes.
+    Session,
+    /// Another holds more, but this one is new and is given its share.
+    Ramp,
     /// No replica holds any of the prefix: the least busy one.
     Load,
     /// There is no live replica to name.
@@ -66,9 +132,12 @@ pub enum Reason {
 
 impl Reason {
     /// All of them, for metrics.
-    pub const ALL: [Self; 4] = [
+    pub const ALL: [Self; 7] = [
         Self::Prefix,
         Self::LoadOverPrefix,
+        Self::HotSpot,
+        Self::Session,
+        Self::Ramp,
         Self::Load,
         Self::NoReplica,
     ];
@@ -79,63 +148,139 @@ impl Reason {
         match self {
             Self::Prefix => "prefix",
             Self::LoadOverPrefix => "load_over_prefix",
+            Self::HotSpot => "hot_spot",
+            Self::Session => "session",
+            Self::Ramp => "ramp",
             Self::Load => "load",
             Self::NoReplica => "no_replica",
         }
     }
 }
 
-/// Tokens of the prompt that a replica need not compute: whole engine blocks, and never the last
-/// token, which the engine always computes to have something to sample from.
-#[must_use]
-pub fn hit_tokens(matched_tokens: u32, prompt_tokens: u32, block_size: u32) -> u32 {
-    let hit = matched_tokens.min(prompt_tokens.saturating_sub(1));
-    hit - hit % block_size.max(1)
-}
-
 /// Places one request.
 #[must_use]
 pub fn pick(input: &PickInput<'_>) -> Decision {
-    let mut order: Vec<(u64, u64, &Candidate)> = input
+    let fleet = Fleet::of(input);
+    let scored: Vec<Scored<'_>> = input
         .candidates
         .iter()
-        .map(|c| (cost(input, c), draw(input.random, c.replica), c))
+        .map(|c| {
+            let cost = cost::of(input, c, &fleet).total_us();
+            Scored {
+                candidate: c,
+                cost,
+                guarded: cost.saturating_add(guard::penalty_us(c, &fleet)),
+            }
+        })
         .collect();
-    order.sort_unstable_by_key(|&(cost, draw, _)| (cost, draw));
-    let Some(&(_, _, first)) = order.first() else {
+    let order = first_few(input, &fleet, &scored);
+    let Some(first) = order.first() else {
         return Decision {
             endpoints: Vec::new(),
             reason: Reason::NoReplica,
             matched_tokens: 0,
+            work_tokens: 0,
+            cost_us: 0,
         };
     };
-    let most = input
-        .candidates
-        .iter()
-        .map(|c| c.matched_tokens)
-        .max()
-        .unwrap_or(0);
-    let reason = match first.matched_tokens {
-        _ if most == 0 => Reason::Load,
-        matched if matched == most => Reason::Prefix,
-        _ => Reason::LoadOverPrefix,
-    };
+    let matched = first.scored.candidate.held_tokens();
+    let hit = hit_tokens(matched, input.prompt_tokens, input.block_size);
     Decision {
         endpoints: order
             .iter()
-            .take(ENDPOINTS_MAX)
-            .map(|&(_, _, c)| c.replica)
+            .map(|ranked| ranked.scored.candidate.replica)
             .collect(),
-        reason,
-        matched_tokens: first.matched_tokens,
+        reason: reason(first, &fleet, &scored),
+        matched_tokens: matched,
+        work_tokens: cost::prefill_work(hit, input.prompt_tokens),
+        cost_us: first.scored.cost,
     }
 }
 
-fn cost(input: &PickInput<'_>, c: &Candidate) -> u64 {
-    let hit = hit_tokens(c.matched_tokens, input.prompt_tokens, input.block_size);
-    u64::from(input.prompt_tokens - hit)
-        .saturating_add(c.backlog_tokens)
-        .saturating_add(u64::from(c.requests) * REQUEST_COST_TOKENS)
+/// A candidate with its cost.
+#[derive(Clone, Copy)]
+struct Scored<'a> {
+    candidate: &'a Candidate,
+    /// Microseconds.
+    cost: u64,
+    /// Cost and the guards' penalty: what the order goes by.
+    guarded: u64,
+}
+
+/// A candidate with its place in the order: lowest first.
+#[derive(Clone, Copy)]
+struct Ranked<'a> {
+    scored: Scored<'a>,
+    rank: (u8, u64, u64),
+    /// What set it apart, if not its cost.
+    by: Option<Reason>,
+}
+
+/// The best [`ENDPOINTS_MAX`], in order.
+fn first_few<'a>(input: &PickInput<'_>, fleet: &Fleet, scored: &[Scored<'a>]) -> Vec<Ranked<'a>> {
+    let least = scored.iter().map(|s| s.guarded).min().unwrap_or(0);
+    let equal = cost::as_good_as(least);
+    let holds_most =
+        |s: &&Scored<'_>| s.guarded <= equal && s.candidate.held_tokens() == fleet.most_held;
+    let overflows = fleet.most_held > 0 && !scored.iter().any(|s| holds_most(&s));
+    let newcomer = guard::newcomer(input, fleet, least);
+    let session = input.session.filter(|_| !input.looked_up);
+    let mut few: Vec<Ranked<'a>> = Vec::with_capacity(ENDPOINTS_MAX + 1);
+    for s in scored {
+        let replica = s.candidate.replica;
+        let (rank, by) = if newcomer == Some(replica) {
+            ((0, 0, 0), Some(Reason::Ramp))
+        } else if let Some(key) = session.filter(|_| guard::has_room(s.candidate, fleet)) {
+            ((1, !rendezvous(key, replica), 0), Some(Reason::Session))
+        } else if s.guarded <= equal {
+            let (lot, by) = lot(input, overflows, replica);
+            ((2, lot, 0), by)
+        } else {
+            ((3, s.guarded, draw(input.random, replica)), None)
+        };
+        let ranked = Ranked {
+            scored: *s,
+            rank,
+            by,
+        };
+        let at = few.partition_point(|other| other.rank <= ranked.rank);
+        if at < ENDPOINTS_MAX {
+            few.insert(at, ranked);
+            few.truncate(ENDPOINTS_MAX);
+        }
+    }
+    few
+}
+
+/// A replica's place among those of as good as equal cost: the next home of a prefix whose holders
+/// are too busy, else where the session goes, else drawn.
+fn lot(input: &PickInput<'_>, overflows: bool, replica: ReplicaIndex) -> (u64, Option<Reason>) {
+    if overflows && input.prefix_key != 0 {
+        return (!rendezvous(input.prefix_key, replica), None);
+    }
+    match input.session {
+        Some(key) => (!rendezvous(key, replica), Some(Reason::Session)),
+        None => (draw(input.random, replica), None),
+    }
+}
+
+/// Why the first one is first.
+fn reason(first: &Ranked<'_>, fleet: &Fleet, scored: &[Scored<'_>]) -> Reason {
+    let held = first.scored.candidate.held_tokens();
+    match first.by {
+        _ if fleet.most_held > 0 && held == fleet.most_held => Reason::Prefix,
+        Some(by) => by,
+        None if fleet.most_held == 0 => Reason::Load,
+        None => {
+            let dearer = |s: &&Scored<'_>| s.candidate.held_tokens() == fleet.most_held;
+            let holder = scored.iter().filter(dearer).map(|s| s.cost).min();
+            if holder.is_some_and(|cost| cost < first.scored.cost) {
+                Reason::HotSpot
+            } else {
+                Reason::LoadOverPrefix
+            }
+        }
+    }
 }
 
 /// A replica's lot in this request's draw: a hash of both, so that the order of the candidates

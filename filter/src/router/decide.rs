@@ -39,7 +39,8 @@ pub struct Plan {
     pub reason: Reason,
     /// Endpoints to name, in the order to try; empty: none.
     pub endpoints: Vec<String>,
-    /// Prompt tokens that the first one has to compute, as far as known.
+    /// What the first one has to compute, in [`prefill_work`](prefix_picker_core::pick::cost::prefill_work)
+    /// tokens, as far as known.
     pub uncached_tokens: u64,
     /// Prompt tokens that it will find in its cache; `None`: not looked up.
     pub predicted_tokens: Option<u32>,
@@ -78,6 +79,13 @@ struct Blocks {
 }
 
 impl Blocks {
+    /// The same for all prompts that begin alike; 0 where there is no whole block.
+    fn prefix_key(&self) -> u64 {
+        let at = self.hashes.len().min(PREFIX_KEY_BLOCKS);
+        let last = at.checked_sub(1).and_then(|at| self.hashes.get(at));
+        last.map_or(0, |hash| hash.0)
+    }
+
     /// Tokens after the first `blocks` blocks, at least one: a block only ends where something
     /// follows, or the engine computes the last token anyway.
     fn tokens_after(&self, blocks: u32) -> u32 {
@@ -90,6 +98,9 @@ impl Blocks {
         tokens(self.len.saturating_sub(end) as u64, self.per_token_milli).max(1)
     }
 }
+
+/// Blocks by whose hash prompts are told to begin alike: about 500 tokens of text.
+const PREFIX_KEY_BLOCKS: usize = 8;
 
 fn tokens(bytes: u64, per_token_milli: u32) -> u32 {
     let tokens = bytes
@@ -144,7 +155,12 @@ fn in_pool_by_load(
         return Plan::nothing(reason);
     };
     let estimate = tokens(body_bytes, bytes_per_token_milli(head));
-    let plan = choose(vm, host, view, (pool, wanted), estimate, &HashMap::new());
+    let prompt = PromptLike {
+        tokens: estimate,
+        prefix_key: 0,
+        looked_up: false,
+    };
+    let plan = choose(vm, host, view, (pool, wanted), prompt, &HashMap::new());
     Plan {
         reason,
         predicted_tokens: None,
@@ -222,7 +238,7 @@ fn look_up(
     timer.lap(host, &vm.metrics, Phase::Hash);
     let found = matches(vm, host, &table, &blocks);
     timer.lap(host, &vm.metrics, Phase::Lookup);
-    let matched: HashMap<u16, u32> = found.iter().map(|m| (m.replica.0, m.any_tokens)).collect();
+    let matched: HashMap<u16, Held> = found.iter().map(|m| (m.replica.0, Held::of(m))).collect();
     let best = found.iter().max_by_key(|m| m.any_tokens);
     let prompt_tokens = match (&prompt, best) {
         (Prompt::TokenIds(ids), _) => u32::try_from(ids.len()).unwrap_or(u32::MAX),
@@ -233,7 +249,12 @@ fn look_up(
     };
     let kept = request.kept_tokens().unwrap_or(u32::MAX);
     let prompt_tokens = prompt_tokens.min(kept);
-    let mut plan = choose(vm, host, view, (pool, wanted), prompt_tokens, &matched);
+    let prompt_like = PromptLike {
+        tokens: prompt_tokens,
+        prefix_key: blocks.prefix_key(),
+        looked_up: true,
+    };
+    let mut plan = choose(vm, host, view, (pool, wanted), prompt_like, &matched);
     let whole = !matches!(&prompt, Prompt::Text(text) if text.exact_bytes < text.text.len());
     let comparable = whole && request.has_one_figure();
     plan.full_reports = head.full_reports;
@@ -395,15 +416,40 @@ fn matches(vm: &Vm, host: &impl Host, table: &Table, blocks: &Blocks) -> Vec<Rep
     found.replicas
 }
 
+/// What of the prompt a replica holds, in tokens.
+#[derive(Clone, Copy, Default)]
+struct Held {
+    gpu: u32,
+    any: u32,
+}
+
+impl Held {
+    fn of(found: &ReplicaMatch) -> Self {
+        Self {
+            gpu: found.gpu_tokens,
+            any: found.any_tokens,
+        }
+    }
+}
+
+/// What is to be known of a prompt to place it.
+#[derive(Clone, Copy)]
+struct PromptLike {
+    tokens: u32,
+    prefix_key: u64,
+    looked_up: bool,
+}
+
 /// Load and matches -> endpoints.
 fn choose(
     vm: &mut Vm,
     host: &impl Host,
     view: &View,
     (pool, wanted): (usize, Wanted<'_>),
-    prompt_tokens: u32,
-    matched: &HashMap<u16, u32>,
+    prompt: PromptLike,
+    matched: &HashMap<u16, Held>,
 ) -> Plan {
+    let prompt_tokens = prompt.tokens;
     vm.loads.refresh(host, view);
     let fresh = vm.freshness.age_ms(host) <= LOADS_FRESH_MS;
     let replicas = view
@@ -415,15 +461,22 @@ fn choose(
             // The blocks of a replica that is not ready are not to be believed.
             let known = r.state == ReplicaState::Ready;
             let matched = matched.get(&r.index.0).copied().filter(|_| known);
-            Candidate {
-                replica: r.index,
-                matched_tokens: matched.unwrap_or(0),
+            let matched = matched.unwrap_or_default();
+            let candidate = Candidate {
+                matched_tokens: matched.gpu,
+                any_tokens: matched.any,
                 backlog_tokens: ours.tokens,
-                requests: if fresh {
-                    ours.requests.max(r.running.saturating_add(r.waiting))
-                } else {
-                    ours.requests
-                },
+                requests: ours.requests,
+                ..Candidate::new(r.index)
+            };
+            if !fresh {
+                return candidate;
+            }
+            Candidate {
+                requests: ours.requests.max(r.running.saturating_add(r.waiting)),
+                waiting: r.waiting,
+                kv_usage_permille: r.kv_usage_permille,
+                ..candidate
             }
         })
         .collect();
@@ -433,6 +486,9 @@ fn choose(
         prompt_tokens,
         block_size,
         candidates: &candidates,
+        prefix_key: prompt.prefix_key,
+        session: None,
+        looked_up: prompt.looked_up,
         random,
     });
     let predicted = hit_tokens(decision.matched_tokens, prompt_tokens, block_size);
@@ -443,7 +499,7 @@ fn choose(
             .filter_map(|&r| view.endpoint(r))
             .map(str::to_owned)
             .collect(),
-        uncached_tokens: u64::from(prompt_tokens.saturating_sub(predicted)),
+        uncached_tokens: decision.work_tokens,
         predicted_tokens: Some(predicted),
         prompt_tokens,
         expected: None,
