@@ -15,6 +15,7 @@
 mod adapters;
 mod arena;
 mod blocks;
+mod checkpoints;
 mod credit;
 mod emit;
 mod evict;
@@ -23,6 +24,7 @@ pub mod grown;
 mod held;
 mod holdings;
 mod kv_groups;
+mod limits;
 mod media;
 mod nodes;
 mod pending;
@@ -44,10 +46,12 @@ use crate::events::{KvEvent, KvEventBatch, Removed};
 use crate::vocab::Vocab;
 use adapters::Adapters;
 use blocks::Blocks;
+use credit::Visit;
 use emit::Scratch;
 use grown::Grown;
 use held::Tier;
 use holdings::Holdings;
+use limits::Limit;
 use nodes::{ContentHasher, Nodes};
 use prefix_picker_core::blocks::{IdChain, PoolKey};
 use prefix_picker_core::ids::{BlockHash, ReplicaIndex};
@@ -122,11 +126,13 @@ pub struct PoolIndex {
     /// Id chains at the nodes' ends, by node; as long as needed where token ids are emitted.
     id_chains: Vec<IdChain>,
     replicas: Vec<Option<Box<Replica>>>,
+    /// What limits the use of what a replica holds; none: nothing.
+    limits: Vec<Limit>,
     /// Which adapter each root of an adapter's namespace belongs to.
     adapters: Adapters,
     grown: Grown,
     /// Nodes whose credit may have changed: each with its later siblings.
-    queue: Vec<(u32, ReplicaIndex)>,
+    queue: Vec<Visit>,
     /// Nodes that may have become useless.
     loose: Vec<u32>,
     /// Number of the batch: what was used when.
@@ -162,6 +168,7 @@ impl PoolIndex {
             blocks: Blocks::default(),
             id_chains: Vec::new(),
             replicas: Vec::new(),
+            limits: Vec::new(),
             adapters: Adapters::default(),
             grown: Grown::default(),
             queue: Vec::new(),
@@ -287,6 +294,10 @@ impl PoolIndex {
         event: &Removed,
         stats: &mut ApplyStats,
     ) {
+        if self.states_removed(replica, held, event) {
+            stats.other_group += event.hashes.len() as u64;
+            return;
+        }
         if !held.groups.judges_remove(event.group) {
             stats.other_group += event.hashes.len() as u64;
             return;

@@ -52,7 +52,7 @@ impl PoolIndex {
             .replicas
             .iter()
             .flatten()
-            .map(|replica| replica.pending.memory_bytes())
+            .map(|replica| replica.pending.memory_bytes() + replica.checkpoints.memory_bytes())
             .sum();
         let ids = if self.id_chains.is_empty() {
             0

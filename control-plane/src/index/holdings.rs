@@ -13,13 +13,15 @@ pub(super) const LOWER: State = 2;
 pub(super) const GPU_PREFIX: State = 4;
 /// The whole prefix is there, each block in some tier.
 pub(super) const ANY_PREFIX: State = 8;
+/// Every group that keeps states has saved its state at the block's end. See [`super::checkpoints`].
+pub(super) const CHECKPOINT: State = 16;
 /// Both credits.
 pub(super) const PREFIX: State = GPU_PREFIX | ANY_PREFIX;
 
 /// Held by nobody.
 pub(super) const EMPTY: u32 = 0;
 
-const STATE_BITS: u32 = 4;
+const STATE_BITS: u32 = 5;
 const CACHE_SLOTS: usize = 1 << 12;
 
 /// A replica and its state, packed so that they sort by replica.
@@ -31,7 +33,7 @@ fn pack(replica: ReplicaIndex, state: State) -> u32 {
 fn unpack(member: u32) -> (ReplicaIndex, State) {
     (
         ReplicaIndex((member >> STATE_BITS) as u16),
-        (member & 0xf) as State,
+        (member & ((1 << STATE_BITS) - 1)) as State,
     )
 }
 
@@ -250,7 +252,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn holdings_equal_maps(steps in prop::collection::vec((0_usize..6, 0_u16..5, 0_u8..16), 1..300)) {
+        fn holdings_equal_maps(steps in prop::collection::vec((0_usize..6, 0_u16..5, 0_u8..32), 1..300)) {
             let mut holdings = Holdings::default();
             let mut nodes: Vec<(u32, BTreeMap<u16, u8>)> = (0..6).map(|_| (holdings.empty(), BTreeMap::new())).collect();
             for (node, replica, state) in steps {

@@ -13,6 +13,8 @@ pub(super) enum Verdict {
     Main,
     /// Another group, or a kind that keeps no whole prefixes.
     Other,
+    /// A group that keeps states, not every token's keys and values.
+    States,
     /// Not every hash has its own tokens.
     Sparse,
     /// What was taken for the main group keeps no whole prefixes: nothing it said counts.
@@ -58,6 +60,9 @@ impl KvGroups {
         let group = event.group;
         if let Some(kind) = event.kind.as_deref() {
             self.learn(group, is_full_attention(kind));
+        }
+        if event.kind.as_deref() == Some("mamba") {
+            return self.demote(group, Verdict::States);
         }
         if self.is_known_sparse(group) && event.kind.is_some() {
             return self.demote(group, Verdict::Other);

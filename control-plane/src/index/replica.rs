@@ -1,8 +1,9 @@
 //! What is known of one replica: its engine blocks, and how their copies come and go.
 
 use super::arena::NIL;
+use super::checkpoints::Checkpoints;
 use super::held::{Added, Copies, Held, Tier};
-use super::holdings::{EMPTY, GPU, LOWER, State};
+use super::holdings::{CHECKPOINT, EMPTY, GPU, LOWER, State};
 use super::kv_groups::KvGroups;
 use super::pending::Pending;
 use super::{PoolIndex, StreamPosition};
@@ -25,6 +26,7 @@ pub(super) struct Replica {
     shared: HashMap<u32, Shared>,
     pub(super) pending: Pending,
     pub(super) groups: KvGroups,
+    pub(super) checkpoints: Checkpoints,
     pub(super) position: Option<StreamPosition>,
 }
 
@@ -52,6 +54,7 @@ impl Replica {
             + self.held.memory_bytes()
             + self.shared.allocation_size()
             + self.pending.memory_bytes()
+            + self.checkpoints.memory_bytes()
     }
 
     /// Which tiers hold `node` after one hash's copies changed; `before`: which did.
@@ -108,7 +111,7 @@ impl PoolIndex {
         if found == Added::New {
             let mut new = Copies::default();
             new.add(tier);
-            self.apply_copies(replica, of, node, Copies::default(), new);
+            self.apply_copies(replica, of, hash, node, Copies::default(), new);
             return false;
         }
         let (old, moved) = match of.held.get(hash) {
@@ -157,7 +160,7 @@ impl PoolIndex {
         new: Copies,
     ) {
         of.held.set(hash, node, new);
-        self.apply_copies(replica, of, node, old, new);
+        self.apply_copies(replica, of, hash, node, old, new);
     }
 
     /// The node's part of a change of copies.
@@ -165,18 +168,23 @@ impl PoolIndex {
         &mut self,
         replica: ReplicaIndex,
         of: &mut Replica,
+        hash: u64,
         node: u32,
         old: Copies,
         new: Copies,
     ) {
         let before = self.holdings.state(self.nodes.get(node).holding, replica);
-        let tiers = of.tiers_after(node, before, old, new);
+        let mut tiers = of.tiers_after(node, before, old, new);
+        if new.gpu > 0 && of.checkpoints.has(hash) {
+            tiers |= CHECKPOINT;
+        }
         self.set_tiers(node, replica, before, tiers);
     }
 
     /// Empties the GPU tier. Lower tiers are the connector's and stay.
     pub(super) fn clear_gpu(&mut self, replica: ReplicaIndex, of: &mut Replica) {
         of.pending.clear_gpu();
+        of.checkpoints.clear();
         let entries: Vec<(u64, u32, Copies)> = of.held.iter().collect();
         let keeps_lower = entries.iter().any(|(_, _, copies)| copies.lower > 0);
         if !keeps_lower {
@@ -234,6 +242,7 @@ impl PoolIndex {
     pub(super) fn forget_all(&mut self, replica: ReplicaIndex, of: &mut Replica) {
         self.forget_held(replica, of);
         *of = Replica::default();
+        self.forget_limit(replica);
         self.reap();
     }
 

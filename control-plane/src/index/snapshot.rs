@@ -2,7 +2,7 @@
 //!
 //! Layout (numbers little-endian): magic, version; fingerprint of everything that hashes depend on;
 //! nodes, parents first, with the blocks that end in them; replicas by name with their stream's
-//! position, their groups and what they hold; SHA-256 of all before. `docs/wire-format.md` does not
+//! position, their groups, saved states, and what they hold; SHA-256 of all before. `docs/wire-format.md` does not
 //! list it: nobody else reads it, and another version starts empty.
 //!
 //! Absent: orphans and placeholders, which have no credit. Credit is computed afresh.
@@ -18,7 +18,7 @@ use std::io::{Read, Write};
 
 const MAGIC: [u8; 8] = *b"PPINDEX\0";
 /// Goes up with any change of the layout or of what its numbers mean.
-const VERSION: u32 = 2;
+const VERSION: u32 = 3;
 
 /// No parent, no main group.
 const NONE: u32 = u32::MAX;

@@ -49,10 +49,16 @@ impl SpecBuilder {
             split,
             runs: Vec::new(),
         };
+        // What the group's holders are credited with may be worth less than what leads to it.
+        let floor = if index.limits.is_empty() {
+            base_tokens
+        } else {
+            0
+        };
         let mut starts = vec![Start {
             block: held.anchor,
             offset: 0,
-            tokens: base_tokens,
+            tokens: floor,
             above: None,
         }];
         while let Some(next) = starts.pop() {
@@ -60,7 +66,9 @@ impl SpecBuilder {
                 spec.runs.push(run);
             }
         }
-        (!spec.runs.is_empty()).then_some(spec)
+        let first = spec.runs.first()?.tokens.first().copied();
+        spec.base_tokens = base_tokens.min(first.unwrap_or(base_tokens));
+        Some(spec)
     }
 
     /// The run from a block to the next branch or end. Branches are put onto `starts`.
@@ -101,7 +109,7 @@ impl SpecBuilder {
         loop {
             let held = index.blocks.tree.get(block);
             // A longer match is never worth less.
-            tokens = tokens.max(held.tokens);
+            tokens = index.tokens_of_block(block, tokens);
             run.hashes.push(held.hash);
             run.tokens.push(tokens);
             let at = start.offset + u32::from(length);
@@ -164,10 +172,7 @@ impl SpecBuilder {
         index.blocks.owners_of(block).any(|owner| {
             let holding = index.nodes.get(owner.node).holding;
             (holding == self.holding && !self.credits.is_empty())
-                || index
-                    .holdings
-                    .members(holding)
-                    .any(|(_, state)| state & ANY_PREFIX != 0)
+                || index.credited(holding).next().is_some()
         })
     }
 
@@ -184,24 +189,14 @@ impl SpecBuilder {
             return;
         }
         self.credits.clear();
-        self.credits.extend(
-            index
-                .holdings
-                .members(holding)
-                .filter(|(_, state)| state & ANY_PREFIX != 0),
-        );
+        self.credits.extend(index.credited(holding));
         self.holding = if second.is_none() { holding } else { EMPTY };
         if second.is_none() {
             return;
         }
         for owner in index.blocks.owners_of(block).skip(1) {
             let holding = index.nodes.get(owner.node).holding;
-            self.credits.extend(
-                index
-                    .holdings
-                    .members(holding)
-                    .filter(|(_, state)| state & ANY_PREFIX != 0),
-            );
+            self.credits.extend(index.credited(holding));
         }
         self.credits.sort_unstable();
         self.credits.dedup_by(|later, kept| {

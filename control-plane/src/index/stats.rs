@@ -125,7 +125,7 @@ impl PoolIndex {
                 .flatten()
                 .map(|replica| replica.memory_bytes())
                 .sum::<usize>()
-            + self.queue.capacity() * size_of::<(u32, u32)>()
+            + self.queue.capacity() * size_of::<super::credit::Visit>()
             + self.loose.capacity() * size_of::<u32>()
     }
 }

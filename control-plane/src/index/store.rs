@@ -31,6 +31,11 @@ impl PoolIndex {
                 stats.other_group += count;
                 return;
             }
+            Verdict::States => {
+                self.states_stored(replica, of, event);
+                stats.other_group += count;
+                return;
+            }
             Verdict::Sparse => {
                 stats.sparse += 1;
                 return;
@@ -55,6 +60,7 @@ impl PoolIndex {
         };
         // Lower tiers leave the extra keys out, so that such tokens may be a salted prompt's.
         if tier == Tier::Lower && (event.tokens.is_empty() || event.extra_keys.is_none()) {
+            self.learn_chunk(replica, of, event);
             self.link(replica, of, event, stats);
             return;
         }

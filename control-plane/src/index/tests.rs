@@ -1,6 +1,7 @@
 //! Tests of the index: named cases, and random events against a naive model.
 
 mod adapters;
+mod checkpoints;
 mod churn;
 mod fan_out;
 mod grown;

@@ -6,9 +6,11 @@ use super::super::StreamPosition;
 use super::super::adapters::Adapter;
 use super::super::arena::NIL;
 use super::super::blocks::NewBlock;
+use super::super::checkpoints::Checkpoints;
 use super::super::held::Copies;
 use super::super::holdings::EMPTY;
 use super::super::kv_groups::KvGroups;
+use super::super::limits::Limit;
 use super::super::nodes::{HELD, IDS, LORA, MAX_TOKENS, Node, OPAQUE, ROOT, SPOILT, TEXT};
 use super::super::replica::Replica;
 use super::{MAGIC, NONE, SnapshotError, SnapshotLoaded, VERSION, fingerprint};
@@ -223,6 +225,25 @@ impl<'a, R: Read> Reader<'a, R> {
         Ok(groups)
     }
 
+    fn read_checkpoints(&mut self) -> Result<Checkpoints> {
+        let impossible = SnapshotError::Damaged("a replica has saved states in an impossible way");
+        let mut found = Checkpoints::default();
+        for _ in 0..self.take_u32()? {
+            let group = self.take_u32()?;
+            if found.restore_group(group).is_none() {
+                return Err(impossible);
+            }
+        }
+        for _ in 0..self.take_u32()? {
+            let (group, hash) = (self.take_u32()?, self.take_u64()?);
+            let copies = self.take_u16()?;
+            if found.restore(group, hash, copies).is_none() {
+                return Err(impossible);
+            }
+        }
+        Ok(found)
+    }
+
     fn read_group(&mut self) -> Result<Option<u32>> {
         let (is_some, group) = (self.take_flag()?, self.take_u32()?);
         Ok(is_some.then_some(group))
@@ -245,6 +266,17 @@ impl<'a, R: Read> Reader<'a, R> {
         let groups = self.read_groups()?;
         let mut of = Box::<Replica>::default();
         (of.position, of.groups) = (position, groups);
+        let chunk_tokens = self.take_u32()?;
+        of.checkpoints = self.read_checkpoints()?;
+        if let Some(replica) = replica {
+            let limit = Limit {
+                checkpoints: !of.checkpoints.groups().is_empty(),
+                chunk_tokens,
+            };
+            if limit != Limit::NONE {
+                *index.limit_mut(replica) = limit;
+            }
+        }
         for _ in 0..self.take_u32()? {
             let (hash, ordinal) = (self.take_u64()?, self.take_u32()?);
             let copies = Copies {

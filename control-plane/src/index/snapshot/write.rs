@@ -65,18 +65,19 @@ impl<'a, W: Write> Writer<'a, W> {
         self.put(&fingerprint(&index.config))?;
         self.put_u32(index.clock)?;
         let ordinals = self.write_nodes(index)?;
-        let named: Vec<(String, &Replica)> = index
+        let named: Vec<(String, &Replica, u32)> = index
             .replicas
             .iter()
             .enumerate()
             .filter_map(|(number, replica)| {
-                let name = name_of(ReplicaIndex(u16::try_from(number).ok()?))?;
-                Some((name, replica.as_deref()?))
+                let number = ReplicaIndex(u16::try_from(number).ok()?);
+                let chunk_tokens = index.limit(number).chunk_tokens;
+                Some((name_of(number)?, replica.as_deref()?, chunk_tokens))
             })
             .collect();
         self.put_count(named.len())?;
-        for (name, replica) in named {
-            self.write_replica(&name, replica, &ordinals)?;
+        for (name, replica, chunk_tokens) in named {
+            self.write_replica(&name, replica, chunk_tokens, &ordinals)?;
         }
         self.flush()?;
         let hash: [u8; 32] = self.hash.finalize().into();
@@ -141,7 +142,13 @@ impl<'a, W: Write> Writer<'a, W> {
         Ok(())
     }
 
-    fn write_replica(&mut self, name: &str, replica: &Replica, ordinals: &[u32]) -> Result<()> {
+    fn write_replica(
+        &mut self,
+        name: &str,
+        replica: &Replica,
+        chunk_tokens: u32,
+        ordinals: &[u32],
+    ) -> Result<()> {
         self.put_count(name.len())?;
         self.put(name.as_bytes())?;
         match replica.position {
@@ -158,6 +165,18 @@ impl<'a, W: Write> Writer<'a, W> {
         for (group, dense) in &replica.groups.seen {
             self.put_group(*group)?;
             self.put(&[u8::from(*dense)])?;
+        }
+        self.put_u32(chunk_tokens)?;
+        let states = &replica.checkpoints;
+        self.put_count(states.groups().len())?;
+        for group in states.groups() {
+            self.put_u32(*group)?;
+        }
+        self.put_count(states.iter().len())?;
+        for (group, hash, copies) in states.iter() {
+            self.put_u32(group)?;
+            self.put_u64(hash)?;
+            self.put(&copies.to_le_bytes())?;
         }
         self.put_count(replica.held.len())?;
         for (hash, node, copies) in replica.held.iter() {
