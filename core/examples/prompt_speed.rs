@@ -1,6 +1,7 @@
 //! How long a 430 KB chat body takes to parse and to render (about 100,000 tokens, 95 messages).
 //!
 //! `cargo run --release -p prefix-picker-core --example prompt_speed -- TEMPLATE.jinja...`
+//! (`TEXT=escaped` for one of the texts only)
 
 use std::time::{Duration, Instant};
 
@@ -63,12 +64,29 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "kéo",
         "tokens",
     ];
+    // As dense in quotes and line ends as code or JSON in a prompt.
+    let escaped = [
+        "prefix",
+        "cache",
+        "the",
+        "of \"quoted\"",
+        "engine",
+        "and\n",
+        "router",
+        "a",
+        "measure",
+        "it",
+    ];
     let decomposed = ["cafe\u{301}", "a", "nai\u{308}ve"];
     for (text, words) in [
         ("english", &english[..]),
+        ("escaped", &escaped[..]),
         ("mixed", &mixed[..]),
         ("decomposed", &decomposed[..]),
     ] {
+        if std::env::var("TEXT").is_ok_and(|only| only != text) {
+            continue;
+        }
         let body = body(words);
         let api = Api::ChatCompletions;
         let parse = median(|| drop(std::hint::black_box(parse_request(api, &body))));

@@ -14,7 +14,7 @@
 //! | module | idea |
 //! |---|---|
 //! | `profile` | what a model's requests need to become text; pushed by the control plane |
-//! | `request` | JSON body -> [`ParsedRequest`] |
+//! | `request`, `json` | JSON body -> [`ParsedRequest`] |
 //! | `apis` | every interface turned into chats of one shape, texts, and token ids |
 //! | `forwarded` | token ids that come along with messages |
 //! | `truncation` | requests that allow the engine to cut their prompt |
@@ -40,6 +40,7 @@ mod figure;
 mod filters;
 mod forwarded;
 mod full_report;
+mod json;
 mod kwargs;
 mod markup;
 mod media;

@@ -20,9 +20,15 @@ pub(super) fn add_to(env: &mut Environment<'_>) {
     env.add_filter(
         "trim",
         |value: &Value, chars: Option<Value>| -> Result<Value, Error> {
-            let text = to_text(value)?;
-            let text = text.as_str().unwrap_or_default();
-            strip(text, chars.as_ref(), true, true).map(Value::from)
+            let value = to_text(value)?;
+            let text = value.as_str().unwrap_or_default();
+            let kept = strip(text, chars.as_ref(), true, true)?;
+            // Mostly there is nothing to trim, and long text need not be copied.
+            Ok(if kept.len() == text.len() && !value.is_safe() {
+                value
+            } else {
+                Value::from(kept)
+            })
         },
     );
     env.add_filter("join", join);

@@ -8,8 +8,8 @@ use minijinja::value::{Value, ValueKind};
 
 use super::content::{Content, ContentStyle};
 use super::media::Item;
-use super::request::{field, pairs};
-use super::{Rules, Skip};
+use super::request::{Fields, field, pairs};
+use super::{Rules, Skip, json};
 
 /// A message as the template sees it: keys in order.
 pub(super) struct Message {
@@ -54,60 +54,54 @@ pub(super) fn normalise(
 
 impl Message {
     fn of(message: &Value, style: Style, media: &mut Vec<Item>) -> Result<Self, Skip> {
-        let role = field(message, "role").filter(|r| r.as_str().is_some());
-        let role = role.ok_or(Skip::InvalidRequest)?;
-        let kind = role.as_str().unwrap_or_default().to_owned();
-        let content = match field(message, "content") {
+        let fields = Fields::of(message);
+        let role = fields.get("role").ok_or(Skip::InvalidRequest)?;
+        let kind = role.as_str().ok_or(Skip::InvalidRequest)?;
+        let nothing = Value::from(Vec::<Value>::new());
+        let content = match fields.get("content") {
             Some(content) => content,
             // Only an assistant may have nothing to say.
-            None if style.validated
-                && kind != "assistant"
-                && message.get_attr("content").is_ok_and(|v| v.is_none()) =>
-            {
+            None if style.validated && kind != "assistant" && fields.any("content").is_some() => {
                 return Err(Skip::InvalidRequest);
             }
-            None => Value::from(Vec::<Value>::new()),
+            None => &nothing,
         };
-        let mut content = Content::of(&content, kind == "system", style.content, media)?;
+        let mut content = Content::of(content, kind == "system", style.content, media)?;
         let mut rest = Vec::new();
         if kind == "assistant" {
-            if let Some(calls) = field(message, "tool_calls") {
-                rest.extend(tool_calls(&calls, style)?.map(|calls| ("tool_calls", calls)));
+            if let Some(calls) = fields.get("tool_calls") {
+                rest.extend(tool_calls(calls, style)?.map(|calls| ("tool_calls", calls)));
             }
-            let mut reasoning = field(message, "reasoning");
+            let mut reasoning = fields.get("reasoning");
             if reasoning.is_none() && style.reasoning_content {
-                reasoning = field(message, "reasoning_content");
+                reasoning = fields.get("reasoning_content");
             }
             if let Some(reasoning) = reasoning {
                 if reasoning.as_str().is_none() {
                     return Err(Skip::InvalidRequest);
                 }
                 rest.push(("reasoning", reasoning.clone()));
-                rest.push(("reasoning_content", reasoning));
+                rest.push(("reasoning_content", reasoning.clone()));
             }
         } else if kind == "tool" {
             let id = if style.validated {
-                field(message, "tool_call_id")
+                fields.get("tool_call_id")
             } else {
-                let id = message.get_attr("tool_call_id").ok();
-                id.filter(|id| !id.is_undefined())
+                fields.any("tool_call_id")
             };
-            rest.extend(id.map(|id| ("tool_call_id", id)));
+            rest.extend(id.map(|id| ("tool_call_id", id.clone())));
             content.join_if_text();
         }
         for name in ["name", "task"] {
-            rest.extend(
-                field(message, name)
-                    .filter(|v| v.as_str().is_some())
-                    .map(|v| (name, v)),
-            );
+            let text = fields.get(name).filter(|v| v.as_str().is_some());
+            rest.extend(text.map(|v| (name, v.clone())));
         }
         if kind == "developer" {
-            let tools = field(message, "tools").map(|tools| developer_tools(&tools));
+            let tools = fields.get("tools").map(developer_tools);
             rest.push(("tools", tools.unwrap_or_else(|| Value::from(()))));
         }
         Ok(Self {
-            role,
+            role: role.clone(),
             content: content.into_value(),
             rest,
         })
@@ -240,7 +234,7 @@ fn tool_call(call: &Value, style: Style) -> Result<Value, Skip> {
 fn arguments(given: Option<Value>, rules: &Rules) -> Result<Value, Skip> {
     let parsed = match &given {
         Some(value) => match value.as_str() {
-            Some(text) => serde_json::from_str::<Value>(text).ok(),
+            Some(text) => json::read(text.as_bytes()),
             None => Some(value.clone()),
         },
         None => None,

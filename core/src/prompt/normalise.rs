@@ -153,7 +153,7 @@ fn next_suspect(text: &str, from: usize) -> Option<usize> {
         if stride.is_empty() {
             return None;
         }
-        if stride.is_ascii() {
+        if is_ascii(stride) {
             at += stride.len();
             continue;
         }
@@ -171,11 +171,21 @@ fn next_suspect(text: &str, from: usize) -> Option<usize> {
     None
 }
 
+/// In wasm twice as fast as the standard library's, which looks at words of four bytes there.
+fn is_ascii(bytes: &[u8]) -> bool {
+    bytes.iter().fold(0, |all, byte| all | byte) < 0x80
+}
+
 /// Never changes in NFC nor combines with what stands before it (a part of those that do not).
 fn is_inert(c: char) -> bool {
     matches!(c,
         '\0'..='\u{2ff}'
         | '\u{400}'..='\u{482}' // Cyrillic
+        | '\u{5d0}'..='\u{5ea}' // Hebrew letters
+        | '\u{620}'..='\u{64a}' // Arabic letters
+        | '\u{904}'..='\u{939}' // Devanagari letters
+        | '\u{e01}'..='\u{e33}' // Thai
+        | '\u{1e00}'..='\u{1eff}' // Latin with marks, Vietnamese
         | '\u{2010}'..='\u{205e}' // dashes, quotes, dots
         | '\u{2500}'..='\u{25ff}' // box drawing
         | '\u{3001}'..='\u{3029}' // CJK punctuation
