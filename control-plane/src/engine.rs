@@ -135,11 +135,12 @@ impl Engine {
         for (pool, parts) in config.pools.iter().zip(parts) {
             let key = PoolKey::derive(secret, &pool.name);
             let profile_hash = parts.profile.hash();
+            let seed_hash = parts.profile.seed_hash();
             let vocab = Arc::new(parts.vocab);
             let ids_on = pool.token_ids == TokenIds::On;
             let index = PoolIndex::new(IndexConfig {
                 key,
-                profile_hash,
+                profile_hash: seed_hash,
                 vocab: vocab.clone(),
                 text: has_text(&parts.profile),
                 token_ids: ids_on,

@@ -6,7 +6,7 @@
 //!
 //! | endpoint | what for |
 //! |---|---|
-//! | `/v1/models` | adapters; names that requests may use |
+//! | `/v1/models` | adapters; names that requests may use; the longest prompt |
 //! | `/version` | [`prefix_picker_core::prompt::Rules`] |
 //! | `/kv_event_sources` (vLLM ≥ 0.31) | a warning where the configuration and the engine disagree |
 
@@ -152,6 +152,8 @@ impl Asker {
                 .max_model_len
                 .get_or_create(labels)
                 .set(i64::try_from(longest).unwrap_or(i64::MAX));
+            let longest = u32::try_from(longest).unwrap_or(u32::MAX);
+            self.engine.set_max_model_len(self.target.replica, longest);
         }
         self.metrics
             .adapters

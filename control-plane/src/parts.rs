@@ -98,6 +98,13 @@ fn apply(flags: &EngineFlags, profile: &mut Profile) {
     profile.trust_request_chat_template = flags.trust_request_chat_template;
     profile.default_chat_template_kwargs = sorted(&flags.default_chat_template_kwargs);
     profile.reasoning_effort_map = sorted(&flags.reasoning_effort_map);
+    if let Some(effort) = flags.anthropic_disabled_thinking_effort {
+        effort.clone_into(&mut profile.anthropic_disabled_thinking_effort);
+    }
+    profile.media_strings.clone_from(&flags.media_strings);
+    if flags.renames_media {
+        profile.media_placeholders.clear();
+    }
     profile.content_format = match flags.content_format {
         ContentFormat::Auto => prompt::ContentFormat::Auto,
         ContentFormat::String => prompt::ContentFormat::String,

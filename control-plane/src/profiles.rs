@@ -94,18 +94,36 @@ pub enum TokenizerMode {
     Hf,
     /// Mistral's own library.
     Mistral,
+    /// DeepSeek V3.2's code renders chats.
+    DeepseekV32,
+    /// DeepSeek V4's.
+    DeepseekV4,
+    /// DeepSeek V4.1's.
+    DeepseekV41,
+    /// Code that we do not know renders chats; the mode's name.
+    Code(&'static str),
 }
 
 impl TokenizerMode {
+    /// All modes by vLLM's names (vLLM 0.32: `tokenizers/registry.py`, `renderers/registry.py`).
+    pub const NAMES: [(&'static str, Self); 10] = [
+        ("auto", Self::Auto),
+        ("hf", Self::Hf),
+        ("mistral", Self::Mistral),
+        ("deepseek_v32", Self::DeepseekV32),
+        ("deepseek_v4", Self::DeepseekV4),
+        ("deepseek_v41", Self::DeepseekV41),
+        ("cohere", Self::Code("cohere")),
+        ("inkling", Self::Code("inkling")),
+        ("kimi_audio", Self::Code("kimi_audio")),
+        ("kimi_k3", Self::Code("kimi_k3")),
+    ];
+
     /// The mode of vLLM's name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        match name {
-            "auto" => Some(Self::Auto),
-            "hf" => Some(Self::Hf),
-            "mistral" => Some(Self::Mistral),
-            _ => None,
-        }
+        let found = Self::NAMES.iter().find(|(known, _)| *known == name);
+        found.map(|(_, mode)| *mode)
     }
 }
 

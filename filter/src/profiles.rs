@@ -33,19 +33,24 @@ pub fn hash_of(bytes: &[u8]) -> Option<u64> {
     Reader::new(bytes).u64().ok()
 }
 
+/// A profile, ready for use.
+#[derive(Debug)]
+pub struct Known {
+    /// Renders requests.
+    pub compiled: CompiledProfile,
+    /// What of it goes into block hashes: [`Profile::seed_hash`].
+    pub seed_hash: u64,
+}
+
 /// Compiled profiles, newest used last. What cannot be compiled is remembered too.
 #[derive(Debug, Default)]
 pub struct Profiles {
-    compiled: Vec<(u64, Option<Rc<CompiledProfile>>)>,
+    compiled: Vec<(u64, Option<Rc<Known>>)>,
 }
 
 impl Profiles {
     /// The pool's compiled profile, or why there is none.
-    pub fn get(
-        &mut self,
-        host: &impl Host,
-        pool: &PoolHead,
-    ) -> Result<Rc<CompiledProfile>, Reason> {
+    pub fn get(&mut self, host: &impl Host, pool: &PoolHead) -> Result<Rc<Known>, Reason> {
         let hash = pool.profile_hash;
         let entry = match self.compiled.iter().position(|&(h, _)| h == hash) {
             Some(at) => self.compiled.remove(at),
@@ -61,7 +66,7 @@ impl Profiles {
 }
 
 /// `Ok(None)`: there, but of no use, now and ever.
-fn compile(host: &impl Host, pool: &PoolHead) -> Result<Option<Rc<CompiledProfile>>, Reason> {
+fn compile(host: &impl Host, pool: &PoolHead) -> Result<Option<Rc<Known>>, Reason> {
     let bytes = host.shared(&key(&pool.name)).bytes;
     let mut r = Reader::new(&bytes);
     if r.u64().ok() != Some(pool.profile_hash) {
@@ -78,7 +83,10 @@ fn compile(host: &impl Host, pool: &PoolHead) -> Result<Option<Rc<CompiledProfil
         }
     };
     match CompiledProfile::compile(&profile) {
-        Ok(compiled) => Ok(Some(Rc::new(compiled))),
+        Ok(compiled) => Ok(Some(Rc::new(Known {
+            compiled,
+            seed_hash: profile.seed_hash(),
+        }))),
         Err(error) => {
             log::warn!("pool {}: {error}", pool.name);
             Ok(None)

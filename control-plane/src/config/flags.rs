@@ -4,11 +4,12 @@
 //! A pool must say the same as its engines' command line: what is not said is taken for vLLM's
 //! default.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use serde_json::{Map, Value};
 
-use super::fields::{Errors, Fields};
+use super::fields::{Errors, Fields, as_text};
 use crate::profiles::TokenizerMode;
 
 /// Fields of a pool that are read here.
@@ -22,6 +23,11 @@ pub(super) const FIELDS: &[&str] = &[
     "interleave_mm_strings",
     "trust_request_chat_template",
     "reasoning_effort_map",
+    "anthropic_disabled_thinking_effort",
+    "media_strings",
+    "mm_processor_kwargs",
+    "media_io_kwargs",
+    "enable_tower_connector_lora",
     "utc_offset",
     "system_start_date",
     "harmony_system_instructions",
@@ -32,7 +38,7 @@ pub(super) const FIELDS: &[&str] = &[
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EngineFlags {
-    /// `tokenizer_mode`: as the flag `--tokenizer-mode`: `auto`, `hf` or `mistral`. Default `auto`.
+    /// `tokenizer_mode`: as the flag `--tokenizer-mode`, see [`TokenizerMode::NAMES`]. Default `auto`.
     pub tokenizer_mode: TokenizerMode,
     /// `chat_template`: as the flag `--chat-template`: a file that is used in place of all of the
     /// model's own templates. Default none.
@@ -50,6 +56,17 @@ pub struct EngineFlags {
     pub trust_request_chat_template: bool,
     /// `reasoning_effort_map`: as the flag of that name (vLLM 0.33), a mapping. Default none.
     pub reasoning_effort_map: Map<String, Value>,
+    /// `anthropic_disabled_thinking_effort`: as the flag of that name: `auto`, `none`, `low`, `medium`,
+    /// `high`, `xhigh` or `max`. Default `auto`.
+    /// `None`: `auto`.
+    pub anthropic_disabled_thinking_effort: Option<&'static str>,
+    /// `media_strings`: what the engines write for one media item where content is one string, by
+    /// modality: `get_placeholder_str` of the model's class. `{i}` stands for the item's number, from
+    /// 1. Default none: text is known up to the first item.
+    pub media_strings: BTreeMap<String, String>,
+    /// `mm_processor_kwargs`, `media_io_kwargs`, `enable_tower_connector_lora`: the engines have one of
+    /// these flags, so that a client's `uuid` is not what they call an item. Default `false`.
+    pub renames_media: bool,
     /// `utc_offset`: the engines' time zone, for templates that print the date. `+HH:MM` or `-HH:MM`,
     /// default `+00:00`.
     pub utc_offset_minutes: i32,
@@ -81,13 +98,14 @@ pub enum ContentFormat {
 
 /// Reads them out of a pool's fields.
 pub(super) fn read(f: &Fields<'_>, errors: &mut Errors) -> EngineFlags {
-    let modes = [
-        ("auto", TokenizerMode::Auto),
-        ("hf", TokenizerMode::Hf),
-        ("mistral", TokenizerMode::Mistral),
-    ];
+    let efforts = EFFORTS.map(|effort| (effort, (effort != "auto").then_some(effort)));
     EngineFlags {
-        tokenizer_mode: f.choice("tokenizer_mode", TokenizerMode::Auto, &modes, errors),
+        tokenizer_mode: f.choice(
+            "tokenizer_mode",
+            TokenizerMode::Auto,
+            &TokenizerMode::NAMES,
+            errors,
+        ),
         chat_template: f
             .text("chat_template", "a template's file", errors)
             .map(PathBuf::from),
@@ -101,6 +119,14 @@ pub(super) fn read(f: &Fields<'_>, errors: &mut Errors) -> EngineFlags {
         interleave_mm_strings: f.flag("interleave_mm_strings", false, errors),
         trust_request_chat_template: f.flag("trust_request_chat_template", false, errors),
         reasoning_effort_map: f.map("reasoning_effort_map", errors),
+        anthropic_disabled_thinking_effort: f.choice(
+            "anthropic_disabled_thinking_effort",
+            None,
+            &efforts,
+            errors,
+        ),
+        media_strings: media_strings(f, errors),
+        renames_media: renames_media(f, errors),
         utc_offset_minutes: f
             .parsed("utc_offset", "an offset like +02:00", errors, utc_offset)
             .unwrap_or(0),
@@ -119,6 +145,32 @@ pub(super) fn read(f: &Fields<'_>, errors: &mut Errors) -> EngineFlags {
             |text| is_version(text).then(|| text.to_owned()),
         ),
     }
+}
+
+/// What `--anthropic-disabled-thinking-effort` takes (vLLM 0.32: `entrypoints/anthropic/protocol.py`).
+const EFFORTS: [&str; 7] = ["auto", "none", "low", "medium", "high", "xhigh", "max"];
+
+/// Kinds of media items.
+const MODALITIES: [&str; 3] = ["audio", "image", "video"];
+
+fn media_strings(f: &Fields<'_>, errors: &mut Errors) -> BTreeMap<String, String> {
+    let at = f.at("media_strings");
+    let mut strings = BTreeMap::new();
+    for (modality, value) in f.map("media_strings", errors) {
+        let path = format!("{at}.{modality}");
+        if !MODALITIES.contains(&modality.as_str()) {
+            errors.add(&path, "unknown modality: expected audio, image or video");
+        } else if let Some(text) = as_text(&value, &path, "a text like <image>", errors) {
+            strings.insert(modality, text.to_owned());
+        }
+    }
+    strings
+}
+
+fn renames_media(f: &Fields<'_>, errors: &mut Errors) -> bool {
+    let kwargs = ["mm_processor_kwargs", "media_io_kwargs"].map(|name| f.map(name, errors));
+    f.flag("enable_tower_connector_lora", false, errors)
+        || kwargs.iter().any(|kwargs| !kwargs.is_empty())
 }
 
 /// vLLM's name, or the short one.

@@ -101,6 +101,9 @@ pools:
     interleave_mm_strings: true
     trust_request_chat_template: true
     reasoning_effort_map: {minimal: low}
+    anthropic_disabled_thinking_effort: low
+    media_strings: {image: '<image_{i}>', audio: '<audio>'}
+    media_io_kwargs: {video: {num_frames: 8}}
     system_start_date: '2026-11-29'
     harmony_system_instructions: true
     tool_server: true
@@ -146,6 +149,11 @@ pools:
         interleave_mm_strings: true,
         trust_request_chat_template: true,
         reasoning_effort_map: map(serde_json::json!({"minimal": "low"})),
+        anthropic_disabled_thinking_effort: Some("low"),
+        media_strings: [("audio", "<audio>"), ("image", "<image_{i}>")]
+            .map(|(modality, text)| (modality.to_owned(), text.to_owned()))
+            .into(),
+        renames_media: true,
         utc_offset_minutes: -210,
         system_start_date: Some("2026-11-29".into()),
         harmony_system_instructions: true,
@@ -179,6 +187,10 @@ pools:
     token_ids: maybe
     utc_offset: 2
     tokenizer_mode: fast
+    anthropic_disabled_thinking_effort: off
+    media_strings: {smell: x, image: 7}
+    mm_processor_kwargs: fast
+    enable_tower_connector_lora: 1
     chat_templat: x
     reasoning_effort_map: low
     content_format: string
@@ -210,9 +222,14 @@ pools[0].replicas[0].replay: "tcp://*:5558": expected a ZMQ endpoint like tcp://
 pools[0].replicas[0].metrics: "ftp://x": expected a URL like http://10.0.0.7:8000/metrics
 pools[0].token_ids: "maybe": expected one of auto, on, off
 pools[0].memory_budget_bytes: 5: expected a whole number from 1048576 to 17592186044416
-pools[0].tokenizer_mode: "fast": expected one of auto, hf, mistral
+pools[0].tokenizer_mode: "fast": expected one of auto, hf, mistral, deepseek_v32, deepseek_v4, deepseek_v41, cohere, inkling, kimi_audio, kimi_k3
 pools[0].content_format: both this and chat_template_content_format: expected one of them
 pools[0].reasoning_effort_map: "low": expected a mapping
+pools[0].anthropic_disabled_thinking_effort: "off": expected one of auto, none, low, medium, high, xhigh, max
+pools[0].media_strings.smell: unknown modality: expected audio, image or video
+pools[0].media_strings.image: 7: expected a text like <image>
+pools[0].mm_processor_kwargs: "fast": expected a mapping
+pools[0].enable_tower_connector_lora: 1: expected true or false
 pools[0].utc_offset: 2: expected an offset like +02:00
 pools[0].vllm_version: 0.32: expected a version like 0.32.0 (quote it)
 pools[1]: 7: expected a mapping

@@ -96,14 +96,38 @@ impl Engine {
         let Some(of) = self.pools.get(pool) else {
             return;
         };
-        let (hash, text) = (profile.hash(), has_text(&profile));
+        let (hash, seed_hash, text) = (profile.hash(), profile.seed_hash(), has_text(&profile));
         *lock(&of.profile) = profile;
         // Before the head names it.
         *lock(&self.profiles) = records(&self.pools);
-        lock(&of.index).begin_anew(hash, text);
-        lock(&self.fleet).set_profile(pool, hash);
+        lock(&of.index).begin_anew(seed_hash, text);
+        lock(&self.fleet).begin_anew(pool, hash);
         of.lives.send_modify(|lives| *lives = lives.wrapping_add(1));
         self.dirty.notify_one();
+        self.announce();
+    }
+
+    /// The longest prompt that a replica's engine takes, in tokens. A pool's profile has the least of
+    /// its replicas'. It changes no text, so that the pool's index stays and gateways go on matching.
+    pub fn set_max_model_len(&self, replica: ReplicaIndex, tokens: u32) {
+        let found = lock(&self.fleet).set_max_model_len(replica, tokens);
+        let Some((pool, least)) = found else {
+            return;
+        };
+        let Some(of) = self.pools.get(pool) else {
+            return;
+        };
+        let hash = {
+            let mut profile = lock(&of.profile);
+            if profile.max_model_len == least {
+                return;
+            }
+            profile.max_model_len = least;
+            profile.hash()
+        };
+        // Before the head names it.
+        *lock(&self.profiles) = records(&self.pools);
+        lock(&self.fleet).set_profile(pool, hash);
         self.announce();
     }
 

@@ -48,6 +48,8 @@ pub(super) struct Replica {
     /// Its models have been asked for, with or without an answer.
     asked: bool,
     version: Option<String>,
+    /// Longest prompt that it takes, in tokens.
+    max_model_len: Option<u32>,
 }
 
 impl Replica {
@@ -63,6 +65,7 @@ impl Replica {
             adapters: Adapters::default(),
             asked: false,
             version: None,
+            max_model_len: None,
         }
     }
 
@@ -339,12 +342,31 @@ impl Fleet {
             .collect()
     }
 
-    /// A pool's prompts are rendered by another profile from now on. What was known of its replicas
-    /// is not, until they are followed anew.
+    /// Notes the longest prompt that a replica takes. Returns its pool and the least of the pool's.
+    pub(super) fn set_max_model_len(
+        &mut self,
+        replica: ReplicaIndex,
+        tokens: u32,
+    ) -> Option<(usize, u32)> {
+        let found = self.get(replica)?;
+        found.max_model_len = Some(tokens);
+        let pool = found.pool;
+        let of_pool = self.replicas.iter().filter(|replica| replica.pool == pool);
+        let least = of_pool.filter_map(|replica| replica.max_model_len).min()?;
+        Some((usize::from(pool), least))
+    }
+
+    /// A pool's profile is this one now.
     pub(super) fn set_profile(&mut self, pool: usize, profile_hash: u64) {
         if let Some(head) = self.head.pools.get_mut(pool) {
             head.profile_hash = profile_hash;
         }
+    }
+
+    /// A pool's prompts are rendered by another profile from now on. What was known of its replicas
+    /// is not, until they are followed anew.
+    pub(super) fn begin_anew(&mut self, pool: usize, profile_hash: u64) {
+        self.set_profile(pool, profile_hash);
         for replica in &mut self.replicas {
             if usize::from(replica.pool) == pool {
                 replica.synced = false;

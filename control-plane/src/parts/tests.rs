@@ -36,6 +36,9 @@ fn an_engines_flags_reach_the_profile() {
     pool.engine.interleave_mm_strings = true;
     pool.engine.trust_request_chat_template = true;
     pool.engine.utc_offset_minutes = 90;
+    pool.engine.anthropic_disabled_thinking_effort = Some("max");
+    let image = ("image".to_owned(), "<img>".to_owned());
+    pool.engine.media_strings = [image.clone()].into();
     pool.engine.content_format = ContentFormat::String;
     pool.engine
         .reasoning_effort_map
@@ -48,6 +51,9 @@ fn an_engines_flags_reach_the_profile() {
     assert!(profile.named_templates.is_empty());
     assert!(profile.interleave_mm_strings && profile.trust_request_chat_template);
     assert_eq!(profile.utc_offset_minutes, 90);
+    assert_eq!(own.anthropic_disabled_thinking_effort, "auto");
+    assert_eq!(profile.anthropic_disabled_thinking_effort, "max");
+    assert_eq!(profile.media_strings, [image].into());
     assert_eq!(profile.content_format, prompt::ContentFormat::String);
     assert_eq!(profile.reasoning_effort_map["minimal"], "low");
     assert_ne!(profile.hash(), own.hash());
@@ -59,6 +65,20 @@ fn an_engines_flags_reach_the_profile() {
     pool.engine.chat_template = Some(dir.0.join("missing.jinja"));
     let error = format!("{:#}", load(&pool).unwrap_err());
     assert!(error.contains("missing.jinja cannot be used"), "{error}");
+}
+
+#[test]
+fn a_uuid_is_no_identifier_where_the_engines_rename_media() {
+    let dir = Dir::new("renames-media");
+    let mut pool = config(&dir.0).pools.remove(0);
+    let tokenizer = pool.model_dir.join("tokenizer.json");
+    std::fs::copy(tokenizer, dir.0.join("tokenizer.json")).unwrap();
+    let config = r#"{"architectures": ["LlavaForConditionalGeneration"], "image_token_id": 3}"#;
+    std::fs::write(dir.0.join("config.json"), config).unwrap();
+    pool.model_dir.clone_from(&dir.0);
+    assert_eq!(load(&pool).unwrap().profile.media_placeholders.len(), 1);
+    pool.engine.renames_media = true;
+    assert_eq!(load(&pool).unwrap().profile.media_placeholders.len(), 0);
 }
 
 #[test]

@@ -30,6 +30,12 @@ pub(super) fn rendering(
     Ok(match mode {
         TokenizerMode::Hf => Rendering::By(Renderer::Template),
         TokenizerMode::Mistral => mistral(),
+        TokenizerMode::DeepseekV32 => Rendering::By(Renderer::DeepseekV32),
+        TokenizerMode::DeepseekV4 => Rendering::By(Renderer::DeepseekV4),
+        TokenizerMode::DeepseekV41 => Rendering::By(Renderer::DeepseekV41),
+        TokenizerMode::Code(name) => Rendering::Unknown(format!(
+            "vLLM's tokenizer mode {name} makes tokens of chats by code, not by the template alone"
+        )),
         TokenizerMode::Auto => {
             let architectures = config.get("architectures").and_then(Value::as_array);
             let names = architectures

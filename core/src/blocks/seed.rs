@@ -54,7 +54,7 @@ impl Family {
 pub struct Namespace<'a> {
     /// What is hashed.
     pub family: Family,
-    /// The prompt profile's hash: an old and a new template live side by side during a roll-out.
+    /// The prompt profile's `seed_hash`: an old and a new template live side by side during a roll-out.
     pub profile_hash: u64,
     /// LoRA adapter, if the request names one.
     pub lora: Option<&'a str>,

@@ -1,8 +1,8 @@
 //! The prompt profile: all that turns one model's requests into text.
 //!
-//! The control plane builds it from the model's folder and pushes it to the gateways as JSON. Its
-//! hash goes into every block hash, so that an old and a new template can live side by side while
-//! a roll-out lasts.
+//! The control plane builds it from the model's folder and pushes it to the gateways as JSON. The
+//! hash of what decides its text goes into every block hash, so that an old and a new template can
+//! live side by side while a roll-out lasts.
 
 use std::collections::BTreeMap;
 
@@ -61,7 +61,7 @@ pub struct Profile {
     /// "thinking disabled" in `/v1/messages`.
     pub anthropic_disabled_thinking_effort: String,
     /// The engine's `max_model_len` in tokens; 0: not known. Only requests that allow their prompt
-    /// to be truncated need it.
+    /// to be truncated need it. It decides which of them are looked up, and no text.
     pub max_model_len: u32,
     /// The engine's local time against UTC, for `strftime_now`.
     pub utc_offset_minutes: i32,
@@ -103,8 +103,8 @@ impl Default for Profile {
 }
 
 impl Profile {
-    /// Identity of the text that this profile makes: the first 8 bytes, big-endian, of SHA-256 over
-    /// its JSON (fields in declared order, maps sorted, no white space).
+    /// Identity of this profile, by which gateways know whether they have it: the first 8 bytes,
+    /// big-endian, of SHA-256 over its JSON (fields in declared order, maps sorted, no white space).
     ///
     /// Everything is part of it but the model's name: that is for people, and two control planes may
     /// have the same files in folders of different names.
@@ -114,8 +114,25 @@ impl Profile {
             model: String::new(),
             ..self.clone()
         };
+        nameless.hash_of_json()
+    }
+
+    /// Identity of the text that this profile makes, which goes into every block hash: as
+    /// [`Self::hash`], but of a profile whose `max_model_len` is not known, so that an index outlives
+    /// the moment when it becomes known.
+    #[must_use]
+    pub fn seed_hash(&self) -> u64 {
+        let timeless = Self {
+            model: String::new(),
+            max_model_len: 0,
+            ..self.clone()
+        };
+        timeless.hash_of_json()
+    }
+
+    fn hash_of_json(&self) -> u64 {
         // Strings, numbers and maps with string keys: this cannot fail.
-        let json = serde_json::to_vec(&nameless).unwrap_or_default();
+        let json = serde_json::to_vec(self).unwrap_or_default();
         let digest = Sha256::digest(&json);
         digest
             .iter()

@@ -225,13 +225,20 @@ fn look_up(
     }
     let profile = vm.profiles.get(host, head)?;
     let now_s = i64::try_from(host.unix_time_ns() / 1_000_000_000).unwrap_or(i64::MAX);
-    let prompt = profile.render(request, now_s).map_err(Reason::Skipped)?;
+    let rendered = profile.compiled.render(request, now_s);
+    let prompt = rendered.map_err(Reason::Skipped)?;
     timer.lap(host, &vm.metrics, Phase::Render);
     let lora = match wanted {
         Wanted::Adapter(lora) => Some(lora.name.as_str()),
         Wanted::Base | Wanted::Unknown => None,
     };
-    let blocks = hash(&prompt, head, (lora, request.cache_salt.as_deref()));
+    let namespace = |family| Namespace {
+        family,
+        profile_hash: profile.seed_hash,
+        lora,
+        salt: request.cache_salt.as_deref(),
+    };
+    let blocks = hash(&prompt, head, namespace);
     if matches!(prompt, Prompt::TokenIds(_)) {
         poller::note_token_ids(vm, host, &head.name);
     }
@@ -293,16 +300,12 @@ fn expected(
     })
 }
 
-fn hash(prompt: &Prompt, pool: &PoolHead, (lora, salt): (Option<&str>, Option<&str>)) -> Blocks {
-    let start = |family| -> Seed {
-        let namespace = Namespace {
-            family,
-            profile_hash: pool.profile_hash,
-            lora,
-            salt,
-        };
-        seed(&pool.key, &namespace)
-    };
+fn hash<'n>(
+    prompt: &Prompt,
+    pool: &PoolHead,
+    namespace: impl Fn(Family) -> Namespace<'n>,
+) -> Blocks {
+    let start = |family| seed(&pool.key, &namespace(family));
     match prompt {
         Prompt::Text(text) => {
             let (hashes, ends) = hash_text(start(Family::Text), text);

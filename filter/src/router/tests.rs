@@ -113,6 +113,25 @@ fn the_replica_that_holds_the_prefix_is_named_first() {
 }
 
 #[test]
+fn a_longest_prompt_that_becomes_known_changes_no_block() {
+    let mut b = bench();
+    let mut fleet = Fleet::new(1, 8, 3);
+    fleet.holds_text(1, &text(1), None);
+    let body = serde_json::json!({"model": MODEL, "prompt": text(1), "truncate_prompt_tokens": -1});
+    for (max_model_len, reason) in [(0, "truncated"), (100_000, "prefix")] {
+        fleet.set_profile(Profile {
+            max_model_len,
+            ..fleet.profile.clone()
+        });
+        b.publish(&fleet);
+        b.headers("POST", "/v1/completions", Some("application/json"), None);
+        let mut r = b.send(&body.to_string());
+        assert_eq!(b.host.requests(reason), 1, "{max_model_len}");
+        r.on_end(&mut b.vm, &b.host);
+    }
+}
+
+#[test]
 fn a_salt_is_a_namespace_of_its_own() {
     let mut b = bench();
     let mut fleet = Fleet::new(1, 8, 3);

@@ -93,7 +93,7 @@ impl Fleet {
         (lora, salt): (Option<&str>, Option<&str>),
     ) -> prefix_picker_core::blocks::Seed {
         let pool = &self.head.pools[0];
-        let profile_hash = pool.profile_hash;
+        let profile_hash = self.profile.seed_hash();
         seed(
             &pool.key,
             &Namespace {

@@ -28,7 +28,7 @@ pub(super) struct Args {
     /// The pool's name, part of every block hash. Default with --model-dir: `default`
     #[arg(long, value_name = "NAME")]
     pub(super) pool: Option<String>,
-    /// The engines' --tokenizer-mode: auto, hf or mistral
+    /// The engines' --tokenizer-mode: auto, hf, mistral, deepseek_v32, ...
     #[arg(long, value_name = "MODE", value_parser = tokenizer_mode, conflicts_with = "config")]
     pub(super) tokenizer_mode: Option<TokenizerMode>,
     /// The engines' version as /version tells it, like 0.32.0. Default: the newest known
@@ -37,7 +37,10 @@ pub(super) struct Args {
 }
 
 fn tokenizer_mode(name: &str) -> Result<TokenizerMode, String> {
-    TokenizerMode::from_name(name).ok_or_else(|| "expected auto, hf or mistral".to_owned())
+    TokenizerMode::from_name(name).ok_or_else(|| {
+        let names = TokenizerMode::NAMES.map(|(name, _)| name);
+        format!("expected one of {}", names.join(", "))
+    })
 }
 
 /// What is wrong with the choice.

@@ -147,7 +147,7 @@ fn blocks(profile: &Profile, prompt: &Prompt, hashing: &Hashing) -> Blocks {
     let start = |family| -> Seed {
         let namespace = Namespace {
             family,
-            profile_hash: profile.hash(),
+            profile_hash: profile.seed_hash(),
             lora: hashing.lora.as_deref(),
             salt: hashing.salt.as_deref(),
         };

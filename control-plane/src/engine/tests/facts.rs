@@ -162,6 +162,53 @@ fn a_new_profile_begins_one_pool_anew() {
 }
 
 #[test]
+fn the_longest_prompt_reaches_gateways_and_changes_no_block() {
+    let dir = in_temp("max-model-len");
+    let config = config(&dir);
+    let engine = engine_of(&config);
+    engine.open();
+    let up = Scraped {
+        healthy: Some(true),
+        ..Scraped::default()
+    };
+    engine.scraped(A, up);
+    engine.synced(A, true);
+    engine.apply(A, at(0), &stored(&engine, TEXT, 100));
+    engine.publish();
+    let mut gateway = Gateway::default();
+    gateway.settle(&engine);
+    let before = gateway.matches(TEXT);
+    assert_eq!(before.len(), 1);
+    let known = |gateway: &Gateway| gateway.profile(0).max_model_len;
+    assert_eq!(known(&gateway), 0);
+    let life = engine.lives(A).unwrap();
+
+    engine.set_max_model_len(A, 8192);
+    gateway.settle(&engine);
+    assert_eq!((known(&gateway), gateway.matches(TEXT)), (8192, before));
+    // All of a pool's engines take the shortest of their longest.
+    engine.set_max_model_len(B, 4096);
+    engine.set_max_model_len(OTHER_POOLS, 1024);
+    gateway.settle(&engine);
+    assert_eq!(known(&gateway), 4096);
+    let version = engine.head().version;
+    engine.set_max_model_len(A, 8192);
+    assert_eq!(engine.head().version, version, "nothing new");
+    engine.set_max_model_len(B, 16_384);
+    gateway.settle(&engine);
+    assert_eq!(known(&gateway), 8192);
+    assert!(!life.has_changed().unwrap());
+
+    // The next life does not know it yet, and loads what this one has.
+    snapshot::write(&engine, &config).unwrap();
+    let next = engine_of(&config);
+    snapshot::load(&next, &config);
+    assert_eq!(next.replica_blocks(A), engine.replica_blocks(A));
+    assert!(next.replica_blocks(A) > 0);
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
 fn a_snapshot_of_another_profile_is_not_loaded() {
     let dir = in_temp("profile-snapshot");
     let config = config(&dir);

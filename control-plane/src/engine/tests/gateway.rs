@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 
 use prefix_picker_core::blocks::{Family, Namespace, hash_text, seed};
 use prefix_picker_core::ids::BlockHash;
+use prefix_picker_core::prompt::Profile;
 use prefix_picker_core::sync::{Answer, Have, Head, Loading, MAJOR, Poll, TableUpdate};
 use prefix_picker_core::table::{
     LookupLimits, PageChange, PageMeta, PageRef, PageSource, TableShape, apply_change, lookup,
@@ -19,7 +20,7 @@ pub(crate) struct Gateway {
     pages: BTreeMap<u32, Vec<u8>>,
     fresh: BTreeMap<u32, Vec<u8>>,
     pub(crate) head: Option<Head>,
-    profiles: Vec<u64>,
+    profiles: BTreeMap<u64, Profile>,
 }
 
 impl Gateway {
@@ -30,7 +31,7 @@ impl Gateway {
             have: self.have,
             loading: self.loading,
             head_version: self.head.as_ref().map_or(0, |head| head.version),
-            profiles: self.profiles.clone(),
+            profiles: self.profiles.keys().copied().collect(),
             wait_ms: 0,
             token_id_pools: vec![],
             feedback: vec![],
@@ -44,8 +45,10 @@ impl Gateway {
         if let Some(head) = &answer.head {
             self.head = Some(Head::decode(head).unwrap());
         }
-        self.profiles
-            .extend(answer.profiles.iter().map(|profile| profile.hash));
+        self.profiles.extend(answer.profiles.iter().map(|record| {
+            let profile = serde_json::from_slice(&record.json).unwrap();
+            (record.hash, profile)
+        }));
         let table = PageMeta {
             epoch: answer.epoch,
             generation: answer.generation,
@@ -153,6 +156,11 @@ impl Gateway {
             .collect()
     }
 
+    /// The profile that a pool's requests are rendered by.
+    pub(super) fn profile(&self, pool: usize) -> &Profile {
+        &self.profiles[&self.head.as_ref().unwrap().pools[pool].profile_hash]
+    }
+
     /// How many of a text's blocks each replica of the first pool holds, as a filter would find out.
     pub(crate) fn matches(&self, text: &str) -> Vec<(u16, u32)> {
         struct Pages<'a>(&'a BTreeMap<u32, Vec<u8>>);
@@ -165,7 +173,7 @@ impl Gateway {
         let pool = &head.pools[0];
         let namespace = Namespace {
             family: Family::Text,
-            profile_hash: pool.profile_hash,
+            profile_hash: self.profile(0).seed_hash(),
             lora: None,
             salt: None,
         };
