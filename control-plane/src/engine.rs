@@ -34,6 +34,7 @@ mod answer;
 mod facts;
 mod fleet;
 pub mod memory;
+mod ramp;
 pub(crate) mod rules;
 pub mod sink;
 pub mod snapshot;
@@ -321,9 +322,13 @@ impl Engine {
         }
     }
 
-    /// Tells gateways of loads that have changed.
-    pub fn announce_loads(&self) {
-        self.change(Fleet::loads_changed);
+    /// Tells gateways of loads that have changed, and how new replicas are at `now_ms`, by any clock
+    /// that does not jump.
+    pub fn announce_loads(&self, now_ms: u64) {
+        self.change(|fleet| {
+            let ramped = fleet.ramp(now_ms);
+            fleet.loads_changed() || ramped
+        });
     }
 
     /// Takes a replica out of service, or back in.

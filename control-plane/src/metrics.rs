@@ -131,6 +131,9 @@ metrics! {
     pub synced: GaugeByReplica = "replica_synced", "Whether what is known of the replica follows its engine";
     replica_blocks: GaugeByReplica = "replica_blocks", "Engine blocks held";
     replica_state: Family<StateLabels, Gauge> = "replica_state", "1 for the state the replica is in";
+    replica_prefill: GaugeByReplica = "replica_prefill_tokens_per_second", "Prompt tokens that the replica computes per second as learned, 0: not learned";
+    replica_step: GaugeByReplica = "replica_step_microseconds", "Time between two tokens of an answer as learned, 0: not learned";
+    replica_ramp: GaugeByReplica = "replica_ramp", "How far the replica has come since it was added or came back, in thousandths";
     profile_changes: GaugeByPool = "profile_changes", "Times that the pool's prompt profile was replaced and its index begun anew";
     index_nodes: GaugeByPool = "index_engine_blocks", "Distinct engine blocks in the index";
     index_blocks: GaugeByPool = "index_blocks", "Our blocks in the index";
@@ -241,6 +244,13 @@ impl Metrics {
             self.replica_blocks
                 .get_or_create(&labels)
                 .set(as_i64(engine.replica_blocks(ReplicaIndex(number))));
+            for (family, value) in [
+                (&self.replica_prefill, state.pace.prefill_tokens_per_s),
+                (&self.replica_step, state.pace.step_us),
+                (&self.replica_ramp, state.pace.ramp_permille.into()),
+            ] {
+                family.get_or_create(&labels).set(value.into());
+            }
             for (word, possible) in STATES {
                 let labels = StateLabels {
                     pool: pool.clone(),

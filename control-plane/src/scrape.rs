@@ -1,7 +1,8 @@
 //! Asks engines for their load and health.
 //!
 //! Each replica has a task that fetches metrics and health side by side. A replica is down after a
-//! few failures in a row and back at the first success. A load that cannot be read stays as it was.
+//! few failures in a row and back at the first success. A load that cannot be read, or does not move, is
+//! believed for a while ([`learn`]), and how fast the engine is is learned from its totals.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,7 +14,10 @@ use crate::config::Config;
 use crate::engine::{Engine, Scraped};
 use crate::metrics::{Metrics, ReplicaLabels};
 
+pub mod learn;
 pub mod parse;
+
+use learn::{Belief, Learning};
 
 /// Most bytes of metrics that are read. A busy vLLM sends about 100 KB.
 const METRICS_BYTES_MAX: usize = 8 << 20;
@@ -88,6 +92,8 @@ pub async fn run(
     metrics: Arc<Metrics>,
 ) {
     let mut health = Health::new(pace.down_after_misses);
+    let (mut belief, mut learning) = (Belief::default(), Learning::default());
+    let start = tokio::time::Instant::now();
     let mut ticks = tokio::time::interval(pace.interval);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -107,10 +113,12 @@ pub async fn run(
             metrics.cache_queries.get_or_create(labels).inc_by(queries);
             metrics.cache_hits.get_or_create(labels).inc_by(hits);
         }
+        let now_ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
         let scraped = Scraped {
             healthy: health.observe(healthy),
-            load: figures.load(),
+            load: belief.take(text.as_deref(), figures.load(), now_ms),
             block_size: figures.block_size,
+            rates: learning.take(&figures, now_ms),
         };
         engine.scraped(target.replica, scraped);
     }

@@ -303,10 +303,12 @@ async fn open_when_known(engine: Arc<Engine>, grace: Duration) {
 }
 
 async fn announce_loads(engine: Arc<Engine>, interval: Duration) {
+    let start = tokio::time::Instant::now();
     let mut ticks = tokio::time::interval(interval);
     loop {
         ticks.tick().await;
-        engine.announce_loads();
+        let now_ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        engine.announce_loads(now_ms);
     }
 }
 

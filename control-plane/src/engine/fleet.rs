@@ -4,15 +4,19 @@ use std::collections::BTreeMap;
 
 use prefix_picker_core::blocks::PoolKey;
 use prefix_picker_core::ids::ReplicaIndex;
-use prefix_picker_core::sync::{Head, PoolHead, ReplicaHead, ReplicaState};
+use prefix_picker_core::pick::Rates;
+use prefix_picker_core::sync::{Head, Pace, PoolHead, ReplicaHead, ReplicaState};
 use prefix_picker_core::table::TableStore;
 
 use super::adapters::{self, Adapters};
 use super::memory::Remembered;
+use super::ramp::{self, Ramp};
 use crate::config::{PoolConfig, ReplicaConfig};
 
 /// Change of a pool's bytes per token below which gateways are not told, in percent.
 const TOLD_CHANGE_PERCENT: u32 = 2;
+/// The same of a replica's rates: they are estimates, and each change is a head.
+const TOLD_RATE_CHANGE_PERCENT: u32 = 10;
 
 /// An engine's load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,6 +38,8 @@ pub struct Scraped {
     pub load: Option<Load>,
     /// Its block size, if it said so.
     pub block_size: Option<u32>,
+    /// How fast it is, as far as learned.
+    pub rates: Option<Rates>,
 }
 
 pub(super) struct Replica {
@@ -44,6 +50,10 @@ pub(super) struct Replica {
     synced: bool,
     draining: bool,
     load: Load,
+    /// As gateways are told; 0 where unknown.
+    prefill_tokens_per_s: u32,
+    step_us: u32,
+    ramp: Ramp,
     adapters: Adapters,
     /// Its models have been asked for, with or without an answer.
     asked: bool,
@@ -62,6 +72,9 @@ impl Replica {
             synced: false,
             draining: false,
             load: Load::default(),
+            prefill_tokens_per_s: 0,
+            step_us: 0,
+            ramp: Ramp::Done,
             adapters: Adapters::default(),
             asked: false,
             version: None,
@@ -78,6 +91,16 @@ impl Replica {
             (_, _, false) => ReplicaState::Warming,
         }
     }
+}
+
+/// Tells another rate, if it is another one.
+fn tell_rate(told: &mut u32, now: u32) -> bool {
+    let apart = u64::from(told.abs_diff(now)) * 100;
+    let changed = apart > u64::from(*told) * u64::from(TOLD_RATE_CHANGE_PERCENT);
+    if changed {
+        *told = now;
+    }
+    changed
 }
 
 pub(super) fn pool_head(
@@ -110,6 +133,8 @@ pub(super) struct Fleet {
     head: Head,
     encoded: Vec<u8>,
     loads_changed: bool,
+    /// Time of the last [`Self::ramp`], in milliseconds.
+    now_ms: u64,
 }
 
 impl Fleet {
@@ -136,6 +161,7 @@ impl Fleet {
             head,
             encoded: Vec::new(),
             loads_changed: false,
+            now_ms: 0,
         };
         fleet.rebuild(table.generation(), table.page_count(), table.seq());
         fleet
@@ -187,8 +213,16 @@ impl Fleet {
         let load_changed = scraped
             .load
             .is_some_and(|load| std::mem::replace(&mut found.load, load) != load);
+        let rates_changed = scraped.rates.is_some_and(|rates| {
+            let told = [
+                (&mut found.prefill_tokens_per_s, rates.prefill_tokens_per_s),
+                (&mut found.step_us, rates.step_us),
+            ];
+            told.into_iter()
+                .fold(false, |any, (told, now)| tell_rate(told, now) || any)
+        });
         let pool = usize::from(found.pool);
-        self.loads_changed |= load_changed;
+        self.loads_changed |= load_changed || rates_changed;
         if let (Some(size), Some(known)) =
             (scraped.block_size, self.scraped_block_sizes.get_mut(pool))
             && *known != size
@@ -200,6 +234,25 @@ impl Fleet {
             self.tell_adapters(pool);
         }
         urgent || lost_adapters
+    }
+
+    /// Moves on how new the replicas are, by a clock in milliseconds. True: gateways should hear of it.
+    pub(super) fn ramp(&mut self, now_ms: u64) -> bool {
+        let told = |fleet: &Self| -> Vec<u16> {
+            let replicas = fleet.replicas.iter();
+            replicas.map(|r| r.ramp.permille(fleet.now_ms)).collect()
+        };
+        let before = told(self);
+        self.now_ms = now_ms;
+        for pool in (0u16..).take(self.head.pools.len()) {
+            let of_pool = self.replicas.iter_mut().filter(|r| r.pool == pool);
+            let ramps = of_pool.map(|r| {
+                let pickable = r.state().is_pickable();
+                (&mut r.ramp, pickable)
+            });
+            ramp::step(ramps, now_ms);
+        }
+        before != told(self)
     }
 
     /// Have loads changed since the last call?
@@ -243,6 +296,11 @@ impl Fleet {
                 running: replica.load.running,
                 waiting: replica.load.waiting,
                 kv_usage_permille: replica.load.kv_usage_permille,
+                pace: Pace {
+                    prefill_tokens_per_s: replica.prefill_tokens_per_s,
+                    step_us: replica.step_us,
+                    ramp_permille: replica.ramp.permille(self.now_ms),
+                },
             })
             .collect();
         (self.head.generation, self.head.page_count) = (generation, page_count);
@@ -390,6 +448,15 @@ impl Fleet {
             }
             None if has_blocks => found.adapters.remember(None),
             None => {}
+        }
+    }
+
+    /// These were not there in an earlier life that knew others of their pools.
+    pub(super) fn added(&mut self, replicas: &[ReplicaIndex]) {
+        for replica in replicas {
+            if let Some(found) = self.get(*replica) {
+                found.ramp = Ramp::Away(None);
+            }
         }
     }
 

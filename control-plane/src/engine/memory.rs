@@ -72,6 +72,18 @@ impl Engine {
             let remembered = memory.replicas.get(&replica.name);
             lock(&self.fleet).remember(number, remembered, has_blocks);
         }
+        let known = |name: &str| memory.replicas.contains_key(name);
+        let old_pool = |pool: usize| {
+            let replicas = config.pools.get(pool).map(|pool| &pool.replicas);
+            replicas.is_some_and(|replicas| replicas.iter().any(|r| known(&r.name)))
+        };
+        let added: Vec<ReplicaIndex> = (0u16..)
+            .map(ReplicaIndex)
+            .zip(config.replicas())
+            .filter(|(_, (pool, replica))| !known(&replica.name) && old_pool(*pool))
+            .map(|(number, _)| number)
+            .collect();
+        lock(&self.fleet).added(&added);
     }
 }
 

@@ -305,7 +305,7 @@ fn states_loads_and_measures_reach_the_head() {
         Scraped {
             healthy: Some(true),
             load: Some(load),
-            block_size: None,
+            ..Scraped::default()
         },
     );
     assert_eq!(
@@ -313,11 +313,56 @@ fn states_loads_and_measures_reach_the_head() {
         version,
         "loads wait for the next announcement"
     );
-    engine.announce_loads();
-    engine.announce_loads();
+    engine.announce_loads(0);
+    engine.announce_loads(0);
     assert_eq!(engine.head().version, version + 1);
     assert_eq!(engine.head().replicas[0].running, 3);
 
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[test]
+fn rates_and_ramps_reach_the_head() {
+    let dir = in_temp("pace");
+    let engine = engine_of(&config(&dir));
+    let scraped = |replica, healthy, prefill_tokens_per_s| {
+        let rates = prefix_picker_core::pick::Rates {
+            prefill_tokens_per_s,
+            ..Default::default()
+        };
+        let scraped = Scraped {
+            healthy: Some(healthy),
+            rates: Some(rates),
+            ..Scraped::default()
+        };
+        engine.scraped(ReplicaIndex(replica), scraped);
+    };
+    let pace = |replica: usize| {
+        let pace = engine.head().replicas[replica].pace;
+        (pace.prefill_tokens_per_s, pace.ramp_permille)
+    };
+    scraped(0, true, 5_000);
+    scraped(1, true, 30_000);
+    engine.announce_loads(1_000);
+    assert_eq!((pace(0), pace(1)), ((5_000, 1_000), (30_000, 1_000)));
+    // A little more or less is not worth a head.
+    let version = engine.head().version;
+    scraped(0, true, 5_400);
+    engine.announce_loads(1_200);
+    assert_eq!((engine.head().version, pace(0).0), (version, 5_000));
+    scraped(0, true, 6_000);
+    engine.announce_loads(1_400);
+    assert_eq!(pace(0), (6_000, 1_000));
+    // Away for long, and back.
+    scraped(1, false, 30_000);
+    engine.announce_loads(2_000);
+    scraped(1, true, 30_000);
+    engine.announce_loads(9_000);
+    assert_eq!((pace(0).1, pace(1).1), (1_000, 0));
+    engine.announce_loads(24_000);
+    assert_eq!(pace(1).1, 500);
+    engine.announce_loads(40_000);
+    assert_eq!(pace(1).1, 1_000);
     std::fs::remove_dir_all(dir).unwrap();
 }
 

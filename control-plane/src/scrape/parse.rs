@@ -20,6 +20,23 @@ pub struct Figures {
     pub cache_queries: Option<f64>,
     /// Of those, found there or by a connector.
     pub cache_hits: Option<f64>,
+    /// Seconds from a request's start on the engine to its first token; requests that have ended.
+    pub prefill: Option<Mean>,
+    /// Prompt tokens of those requests.
+    pub prompt_tokens: Option<f64>,
+    /// Of those, computed. Absent before vLLM 0.13 and in SGLang.
+    pub computed_tokens: Option<f64>,
+    /// Seconds between two tokens of an answer.
+    pub between_tokens: Option<Mean>,
+}
+
+/// A histogram's total.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Mean {
+    /// Of all values.
+    pub sum: f64,
+    /// Number of values.
+    pub count: f64,
 }
 
 impl Figures {
@@ -75,6 +92,23 @@ pub fn figures(text: &str) -> Figures {
             "vllm:prefix_cache_hits_total"
             | "vllm:gpu_prefix_cache_hits_total"
             | "vllm:external_prefix_cache_hits_total" => add(&mut figures.cache_hits, rest),
+            "vllm:request_prefill_time_seconds_sum" => add_sum(&mut figures.prefill, rest),
+            "vllm:request_prefill_time_seconds_count" => add_count(&mut figures.prefill, rest),
+            "vllm:request_prompt_tokens_sum" => add(&mut figures.prompt_tokens, rest),
+            "vllm:request_prefill_kv_computed_tokens_sum" => {
+                add(&mut figures.computed_tokens, rest)
+            }
+            // Two names of the same, and some versions have both: their ratio is what counts.
+            "vllm:inter_token_latency_seconds_sum"
+            | "vllm:time_per_output_token_seconds_sum"
+            | "sglang:inter_token_latency_seconds_sum" => {
+                add_sum(&mut figures.between_tokens, rest)
+            }
+            "vllm:inter_token_latency_seconds_count"
+            | "vllm:time_per_output_token_seconds_count"
+            | "sglang:inter_token_latency_seconds_count" => {
+                add_count(&mut figures.between_tokens, rest)
+            }
             "vllm:cache_config_info" => {
                 let size = label(labels, "block_size").and_then(|size| size.parse().ok());
                 figures.block_size = size.filter(|size| *size > 0).or(figures.block_size);
@@ -112,6 +146,18 @@ fn value(rest: &str) -> Option<f64> {
 fn add(sum: &mut Option<f64>, rest: &str) {
     if let Some(value) = value(rest) {
         *sum = Some(sum.unwrap_or(0.0) + value);
+    }
+}
+
+fn add_sum(mean: &mut Option<Mean>, rest: &str) {
+    if let Some(value) = value(rest) {
+        mean.get_or_insert_default().sum += value;
+    }
+}
+
+fn add_count(mean: &mut Option<Mean>, rest: &str) {
+    if let Some(value) = value(rest) {
+        mean.get_or_insert_default().count += value;
     }
 }
 

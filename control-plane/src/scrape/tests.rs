@@ -1,5 +1,5 @@
 use super::Health;
-use super::parse::{Figures, figures};
+use super::parse::{Figures, Mean, figures};
 use crate::engine::Load;
 
 #[test]
@@ -18,6 +18,15 @@ vllm:prefix_cache_queries_total{engine=\"1\"} 500.0
 vllm:prefix_cache_hits_total{engine=\"0\"} 640.0
 vllm:prefix_cache_queries_created{engine=\"0\"} 1.7e9
 vllm:external_prefix_cache_hits_total{engine=\"0\"} 7.0
+vllm:request_prefill_time_seconds_bucket{engine=\"0\",le=\"0.3\"} 4.0
+vllm:request_prefill_time_seconds_sum{engine=\"0\"} 1.5
+vllm:request_prefill_time_seconds_count{engine=\"0\"} 4.0
+vllm:request_prefill_time_seconds_sum{engine=\"1\"} 0.5
+vllm:request_prefill_time_seconds_count{engine=\"1\"} 1.0
+vllm:request_prompt_tokens_sum{engine=\"0\"} 9000.0
+vllm:request_prefill_kv_computed_tokens_sum{engine=\"0\"} 7000.0
+vllm:inter_token_latency_seconds_sum{engine=\"0\"} 2.5
+vllm:inter_token_latency_seconds_count{engine=\"0\"} 100.0
 process_start_time_seconds 1.7e9
 nonsense
 ";
@@ -31,6 +40,16 @@ nonsense
             block_size: Some(32),
             cache_queries: Some(1500.0),
             cache_hits: Some(647.0),
+            prefill: Some(Mean {
+                sum: 2.0,
+                count: 5.0
+            }),
+            prompt_tokens: Some(9000.0),
+            computed_tokens: Some(7000.0),
+            between_tokens: Some(Mean {
+                sum: 2.5,
+                count: 100.0
+            }),
         }
     );
     assert_eq!(got.cache(), Some((1500, 647)));
@@ -74,6 +93,9 @@ fn the_metrics_of_a_real_engine() {
     let got = figures(&text);
     assert!(got.load().is_some(), "{got:?}");
     assert_eq!(got.block_size, Some(32));
+    assert!(got.prefill.is_some_and(|mean| mean.count > 0.0), "{got:?}");
+    assert!(got.between_tokens.is_some_and(|mean| mean.sum > 0.0));
+    assert!(got.prompt_tokens > Some(0.0) && got.computed_tokens > Some(0.0));
 }
 
 #[test]

@@ -14,6 +14,17 @@ pub const OVER_BOUND_US: u64 = 50_000;
 pub const STARVED_PERMILLE: u64 = 700;
 /// And those only that it can compute within this time, in microseconds, beyond the cheapest.
 pub const NEWCOMER_US: u64 = 5_000_000;
+/// A replica is new for this long after it was added or came back, in milliseconds.
+pub const RAMP_MS: u64 = 30_000;
+/// One that was away for less than this is as it was before, in milliseconds.
+pub const AWAY_MS: u64 = 3_000;
+
+/// [`Candidate::ramp_permille`] of a replica that was added or came back so long ago.
+#[must_use]
+pub fn ramp_permille(since_ms: u64) -> u16 {
+    let share = since_ms.saturating_mul(RAMPED.into()) / RAMP_MS;
+    u16::try_from(share).map_or(RAMPED, |share| share.min(RAMPED))
+}
 
 /// What is to be known of all candidates together.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

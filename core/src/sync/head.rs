@@ -1,11 +1,12 @@
 //! The head: what a gateway must know besides the pages to pick an endpoint.
 //!
-//! Small (about 60 bytes a replica), sent whole whenever it changes, kept in shared data as it came.
+//! Small (about 70 bytes a replica), sent whole whenever it changes, kept in shared data as it came.
 
 use super::cursor::{Reader, Writer};
 use super::{LoraHead, SyncError};
 use crate::blocks::PoolKey;
 use crate::ids::{Epoch, ReplicaIndex};
+use crate::pick::{RAMPED, Rates};
 
 const MAGIC: [u8; 4] = *b"PPHD";
 
@@ -71,6 +72,61 @@ pub struct ReplicaHead {
     pub waiting: u32,
     /// Used share of the KV cache at the last scrape, in thousandths.
     pub kv_usage_permille: u16,
+    /// How fast it is, and how new (since 1.2).
+    pub pace: Pace,
+}
+
+/// What a control plane has learned of a replica's speed, and how long it has been there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Pace {
+    /// Prompt tokens computed per second; 0 where unknown.
+    pub prefill_tokens_per_s: u32,
+    /// Time between two tokens of an answer on an otherwise idle engine, in microseconds; 0 where
+    /// unknown.
+    pub step_us: u32,
+    /// How far it has come since it was added or came back: 0 new, [`RAMPED`] not new (any more).
+    pub ramp_permille: u16,
+}
+
+impl Default for Pace {
+    /// Of unknown speed, and not new: what heads before 1.2 say of all replicas.
+    fn default() -> Self {
+        Self {
+            prefill_tokens_per_s: 0,
+            step_us: 0,
+            ramp_permille: RAMPED,
+        }
+    }
+}
+
+impl Pace {
+    /// Rates to estimate with; [`Rates::START`] for what is unknown.
+    #[must_use]
+    pub fn rates(&self) -> Rates {
+        let known = |rate: u32, start: u32| if rate == 0 { start } else { rate };
+        Rates {
+            prefill_tokens_per_s: known(
+                self.prefill_tokens_per_s,
+                Rates::START.prefill_tokens_per_s,
+            ),
+            step_us: known(self.step_us, Rates::START.step_us),
+            ..Rates::START
+        }
+    }
+
+    fn encode(&self, w: &mut Writer) {
+        w.u32(self.prefill_tokens_per_s);
+        w.u32(self.step_us);
+        w.u16(self.ramp_permille);
+    }
+
+    fn decode(r: &mut Reader<'_>) -> Result<Self, SyncError> {
+        Ok(Self {
+            prefill_tokens_per_s: r.u32()?,
+            step_us: r.u32()?,
+            ramp_permille: r.u16()?.min(RAMPED),
+        })
+    }
 }
 
 /// What a replica may be used for.
@@ -128,6 +184,9 @@ impl Head {
         for pool in &self.pools {
             w.list(&pool.loras, |w, l| l.encode(w))?;
         }
+        for replica in &self.replicas {
+            replica.pace.encode(&mut w);
+        }
         Ok(w.into_bytes())
     }
 
@@ -148,6 +207,11 @@ impl Head {
         if minor >= 1 {
             for pool in &mut head.pools {
                 pool.loras = r.list(LoraHead::decode)?;
+            }
+        }
+        if minor >= 2 {
+            for replica in &mut head.replicas {
+                replica.pace = Pace::decode(&mut r)?;
             }
         }
         let pools = head.pools.len();
@@ -231,6 +295,7 @@ impl ReplicaHead {
             waiting: r.u32()?,
             kv_usage_permille: r.u16()?,
             endpoint: r.string()?,
+            pace: Pace::default(),
         })
     }
 }

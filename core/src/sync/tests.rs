@@ -1,6 +1,7 @@
 use super::*;
 use crate::blocks::PoolKey;
 use crate::ids::{BlockHash, Epoch, ReplicaIndex};
+use crate::pick::{RAMPED, Rates};
 use crate::table::{GroupChange, PageChange, PageContent};
 #[cfg(all(target_arch = "wasm32", target_os = "unknown"))]
 use wasm_bindgen_test::wasm_bindgen_test as test;
@@ -53,6 +54,11 @@ fn replica(index: u16, state: ReplicaState) -> ReplicaHead {
         running: 3,
         waiting: u32::from(index),
         kv_usage_permille: 999,
+        pace: Pace {
+            prefill_tokens_per_s: 8_000 + u32::from(index),
+            step_us: 12_500,
+            ramp_permille: 100 * index,
+        },
     }
 }
 
@@ -187,12 +193,33 @@ fn polls_ignore_what_they_do_not_know() {
 
 /// Frozen messages, made by `generate.py` beside them: this build must write the same.
 #[test]
-fn version_1_1_is_frozen() {
+fn version_1_2_is_frozen() {
     let bytes = answers()[2].encode().unwrap();
-    let frozen = include_str!("../../../tests/vectors/wire/v1.1/answer-delta.hex");
+    let frozen = include_str!("../../../tests/vectors/wire/v1.2/answer-delta.hex");
     assert_eq!(to_hex(&bytes), frozen.trim());
-    let frozen = include_str!("../../../tests/vectors/wire/v1.1/head.hex");
+    let frozen = include_str!("../../../tests/vectors/wire/v1.2/head.hex");
     assert_eq!(to_hex(&head().encode().unwrap()), frozen.trim());
+}
+
+/// What builds of version 1.1 wrote is still read: replicas of unknown speed, none of them new.
+#[test]
+fn version_1_1_is_read() {
+    let bytes = of_hex(include_str!(
+        "../../../tests/vectors/wire/v1.1/answer-delta.hex"
+    ));
+    assert_eq!(Answer::decode(&bytes).unwrap(), answers()[2]);
+    let bytes = of_hex(include_str!("../../../tests/vectors/wire/v1.1/head.hex"));
+    assert_eq!(Head::decode(&bytes).unwrap(), without_pace());
+    let pace = without_pace().replicas[0].pace;
+    assert_eq!((pace.rates(), pace.ramp_permille), (Rates::START, RAMPED));
+}
+
+fn without_pace() -> Head {
+    let mut head = head();
+    for replica in &mut head.replicas {
+        replica.pace = Pace::default();
+    }
+    head
 }
 
 /// What builds of version 1.0 wrote is still read.
@@ -203,7 +230,7 @@ fn version_1_0_is_read() {
     ));
     assert_eq!(Answer::decode(&bytes).unwrap(), answers()[2]);
     let bytes = of_hex(include_str!("../../../tests/vectors/wire/v1/head.hex"));
-    let mut without = head();
+    let mut without = without_pace();
     without.pools[0].loras.clear();
     assert_eq!(Head::decode(&bytes).unwrap(), without);
 }

@@ -470,6 +470,7 @@ fn choose(
                 any_tokens: matched.any,
                 backlog_tokens: ours.tokens,
                 requests: ours.requests,
+                rates: r.pace.rates(),
                 ..Candidate::new(r.index)
             };
             if !fresh {
@@ -479,6 +480,7 @@ fn choose(
                 requests: ours.requests.max(r.running.saturating_add(r.waiting)),
                 waiting: r.waiting,
                 kv_usage_permille: r.kv_usage_permille,
+                ramp_permille: r.pace.ramp_permille,
                 ..candidate
             }
         })

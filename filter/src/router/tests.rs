@@ -1,6 +1,7 @@
 mod bench;
 mod feedback;
 mod lora;
+mod pace;
 mod report;
 mod served;
 

@@ -4,7 +4,7 @@ use prefix_picker_core::blocks::{Family, Namespace, PoolKey, hash_ids, hash_text
 use prefix_picker_core::ids::{BlockHash, Epoch, ReplicaIndex};
 use prefix_picker_core::prompt::{Capability, Profile};
 use prefix_picker_core::sync::{
-    Answer, Head, Poll, PoolHead, ProfileRecord, ReplicaHead, ReplicaState, TableUpdate,
+    Answer, Head, Pace, Poll, PoolHead, ProfileRecord, ReplicaHead, ReplicaState, TableUpdate,
 };
 use prefix_picker_core::table::{GroupSpec, Holder, RunSpec, TableStore, encode_group};
 
@@ -39,6 +39,7 @@ impl Fleet {
             running: 0,
             waiting: 0,
             kv_usage_permille: 0,
+            pace: Pace::default(),
         };
         let head = Head {
             epoch: Epoch(epoch),
