@@ -5,6 +5,8 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 pub mod decode_events;
+pub mod drain;
+mod remote;
 pub mod render;
 pub mod serve;
 
@@ -20,6 +22,10 @@ pub struct Cli {
 /// What the program can do.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Send no new requests to a replica; those it is working on end as usual
+    Drain(drain::Args),
+    /// Send requests to a drained replica again
+    Undrain(drain::Args),
     /// Print the KV events of a capture, one JSON object a line
     DecodeEvents(decode_events::Args),
     /// Print the text that a request becomes
@@ -36,6 +42,8 @@ pub enum Command {
 /// What the command could not get past; `main` prints it.
 pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
+        Command::Drain(args) => drain::run(&args, true),
+        Command::Undrain(args) => drain::run(&args, false),
         Command::DecodeEvents(args) => decode_events::run(&args),
         Command::Render(args) => render::run(&args),
         Command::Serve(args) => serve::serve(&args),

@@ -22,7 +22,7 @@ pub(crate) use read::is_token;
 
 /// Most replicas in all pools together.
 pub const REPLICAS_MAX: usize = 4096;
-/// Most bearer tokens, inline and by file together.
+/// Most bearer tokens of gateways, inline and by file together, and as many of operators.
 pub const TOKENS_MAX: usize = 8;
 
 /// Everything the file says, defaults filled in.
@@ -35,6 +35,11 @@ pub struct Config {
     pub tokens: Vec<String>,
     /// `token_files`: files with one token each, read again every few seconds. Default none.
     pub token_files: Vec<PathBuf>,
+    /// `admin_tokens`: bearer tokens of operators: they may take replicas out of service, which those of
+    /// `tokens` may not. Default none: nobody may.
+    pub admin_tokens: Vec<String>,
+    /// `admin_token_files`: files with one such token each, read again every few seconds. Default none.
+    pub admin_token_files: Vec<PathBuf>,
     /// `fleet_secret` or `fleet_secret_file`: keys the block hashes; the same in all control planes
     /// of a fleet. Default: made once and kept in `data_dir`.
     pub fleet_secret: FleetSecret,

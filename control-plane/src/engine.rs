@@ -331,9 +331,13 @@ impl Engine {
         });
     }
 
-    /// Takes a replica out of service, or back in.
-    pub fn drain(&self, replica: ReplicaIndex, draining: bool) {
-        self.change(|fleet| fleet.set_draining(replica, draining));
+    /// Takes a replica out of service, or back in. False: it was so already.
+    pub fn drain(&self, replica: ReplicaIndex, draining: bool) -> bool {
+        let changed = lock(&self.fleet).set_draining(replica, draining);
+        if changed {
+            self.announce();
+        }
+        changed
     }
 
     fn change(&self, change: impl FnOnce(&mut Fleet) -> bool) {

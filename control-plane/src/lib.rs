@@ -26,6 +26,7 @@ pub mod block_hash;
 pub mod canonicity;
 pub mod cli;
 pub mod config;
+pub mod drains;
 pub mod engine;
 pub mod events;
 pub mod facts;

@@ -13,6 +13,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::config::{Config, FleetSecret};
+use crate::drains::Drains;
 use crate::engine::memory::Memory;
 use crate::engine::sink::ReplicaSink;
 use crate::engine::{self, Engine, PoolParts, rules, snapshot};
@@ -39,6 +40,8 @@ pub struct Serve {
     engine: Arc<Engine>,
     metrics: Arc<Metrics>,
     tokens: Arc<Tokens>,
+    admin: Arc<Tokens>,
+    drains: Drains,
     client: reqwest::Client,
     listener: TcpListener,
 }
@@ -53,6 +56,7 @@ impl Serve {
         std::fs::create_dir_all(dir)
             .with_context(|| format!("data_dir {} cannot be made", dir.display()))?;
         let tokens = Tokens::open(&config.tokens, &config.token_files)?;
+        let admin = Tokens::open(&config.admin_tokens, &config.admin_token_files)?;
         let secret = fleet_secret(&config)?;
         // Models may come from the hub, which takes its time.
         let pools = config.pools.clone();
@@ -74,6 +78,7 @@ impl Serve {
         let engine = Arc::new(Engine::new(&config, parts, &secret, epoch, version));
         snapshot::load(&engine, &config);
         engine.remember(&memory, &config);
+        let drains = Drains::open(&engine, &config);
         let listener = TcpListener::bind(config.listen)
             .await
             .with_context(|| format!("cannot listen on {}", config.listen))?;
@@ -82,6 +87,8 @@ impl Serve {
             engine,
             metrics: Arc::new(Metrics::new()),
             tokens: Arc::new(tokens),
+            admin: Arc::new(admin),
+            drains,
             client,
             listener,
         })
@@ -112,6 +119,8 @@ impl Serve {
             engine: self.engine.clone(),
             metrics: self.metrics.clone(),
             tokens: self.tokens.clone(),
+            admin: self.admin.clone(),
+            drains: self.drains,
             config: self.config.clone(),
             stopping: stopped.clone(),
         });
@@ -170,8 +179,10 @@ impl Serve {
                 interval,
             ));
         }
-        if self.tokens.has_files() {
-            tasks.spawn(reload_tokens(self.tokens.clone()));
+        for tokens in [&self.tokens, &self.admin] {
+            if tokens.has_files() {
+                tasks.spawn(reload_tokens(tokens.clone()));
+            }
         }
         let timeout = Duration::from_millis(config.scrape_timeout_ms);
         for (number, (pool, replica)) in (0u16..).zip(config.replicas()) {

@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `POST /v1/sync` | a poll (JSON) -> an answer (binary), see docs/wire-format.md; bearer token |
 //! | `POST /v1/adapters/forget` | `{"pool", "adapter"}`: drops what is known of a LoRA adapter; bearer token |
+//! | `POST /v1/replicas/{name}/drain`, `.../undrain` | takes a replica out of service or back in ([`admin`]); an operator's token |
 //! | `GET /healthz` | 200 while the process works |
 //! | `GET /readyz` | 200 once gateways get answers, else 503 and what is waited for |
 //! | `GET /metrics` | Prometheus |
@@ -22,9 +23,11 @@ use tokio::sync::watch;
 use tokio::time::{Instant, timeout_at};
 
 use crate::config::Config;
+use crate::drains::Drains;
 use crate::engine::{Engine, has_news};
 use crate::metrics::{Metrics, ResultLabels};
 
+mod admin;
 pub mod auth;
 
 use auth::Tokens;
@@ -44,6 +47,10 @@ pub struct Shared {
     pub metrics: Arc<Metrics>,
     /// Who may poll.
     pub tokens: Arc<Tokens>,
+    /// Who may take replicas out of service.
+    pub admin: Arc<Tokens>,
+    /// Which replicas are.
+    pub drains: Drains,
     /// For metrics.
     pub config: Arc<Config>,
     /// Turns true when the process stops.
@@ -55,6 +62,8 @@ pub fn router(shared: Arc<Shared>) -> Router {
     Router::new()
         .route("/v1/sync", post(sync))
         .route("/v1/adapters/forget", post(forget_adapter))
+        .route("/v1/replicas/{name}/drain", post(admin::drain))
+        .route("/v1/replicas/{name}/undrain", post(admin::undrain))
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))

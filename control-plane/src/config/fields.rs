@@ -21,6 +21,11 @@ impl Errors {
         });
     }
 
+    /// Is there one about a field, or something in it?
+    pub(super) fn is_about(&self, path: &str) -> bool {
+        self.0.iter().any(|error| error.path.starts_with(path))
+    }
+
     /// A value that is there but wrong.
     pub(super) fn wrong(&mut self, path: &str, value: &Value, expected: &str) {
         self.add(path, format!("{}: expected {expected}", quoted(value)));

@@ -17,6 +17,8 @@ pub(super) const TOP: &[&str] = &[
     "listen",
     "tokens",
     "token_files",
+    "admin_tokens",
+    "admin_token_files",
     "fleet_secret",
     "fleet_secret_file",
     "data_dir",
@@ -73,7 +75,21 @@ fn top(value: &Value, errors: &mut Errors) -> Option<Config> {
     let listen = f
         .parsed("listen", ADDRESS, errors, |text| text.parse().ok())
         .unwrap_or_else(|| SocketAddr::from((Ipv4Addr::LOCALHOST, 9400)));
-    let (tokens, token_files) = tokens(&f, errors);
+    let (tokens, token_files) = tokens(&f, ["tokens", "token_files"], errors);
+    if tokens.is_empty() && token_files.is_empty() && !errors.is_about("tokens") {
+        errors.add(
+            "tokens",
+            "missing: expected at least one token, here or in token_files",
+        );
+    }
+    let (admin_tokens, admin_token_files) =
+        self::tokens(&f, ["admin_tokens", "admin_token_files"], errors);
+    if admin_tokens.iter().any(|token| tokens.contains(token)) {
+        errors.add(
+            "admin_tokens",
+            "one of them is among tokens, too: every gateway could drain replicas",
+        );
+    }
     let data_dir = f
         .required_text("data_dir", "a folder", errors)
         .map(PathBuf::from);
@@ -97,6 +113,8 @@ fn top(value: &Value, errors: &mut Errors) -> Option<Config> {
         listen,
         tokens,
         token_files,
+        admin_tokens,
+        admin_token_files,
         fleet_secret: fleet_secret(&f, errors),
         data_dir: data_dir.unwrap_or_default(),
         snapshot_interval_ms: f.number("snapshot_interval_ms", 10_000, 0..=DAY_MS, errors),
@@ -126,9 +144,13 @@ fn size(number: u64) -> usize {
 }
 
 /// Tokens are secrets: errors about them show no value.
-fn tokens(f: &Fields<'_>, errors: &mut Errors) -> (Vec<String>, Vec<PathBuf>) {
+fn tokens(
+    f: &Fields<'_>,
+    [inline, by_file]: [&str; 2],
+    errors: &mut Errors,
+) -> (Vec<String>, Vec<PathBuf>) {
     let mut tokens = Vec::new();
-    for (path, item) in f.list("tokens", "a list of tokens", errors) {
+    for (path, item) in f.list(inline, "a list of tokens", errors) {
         match item.as_str().filter(|text| is_token(text)) {
             Some(token) => tokens.push(token.to_owned()),
             None => errors.add(
@@ -138,25 +160,13 @@ fn tokens(f: &Fields<'_>, errors: &mut Errors) -> (Vec<String>, Vec<PathBuf>) {
         }
     }
     let files: Vec<PathBuf> = f
-        .texts("token_files", "a list of files", errors)
+        .texts(by_file, "a list of files", errors)
         .into_iter()
         .map(PathBuf::from)
         .collect();
-    let given = f
-        .raw("tokens")
-        .is_some_and(|value| value != &Value::Array(Vec::new()))
-        || !files.is_empty();
-    if !given {
-        errors.add(
-            "tokens",
-            "missing: expected at least one token, here or in token_files",
-        );
-    }
     if tokens.len() + files.len() > TOKENS_MAX {
-        errors.add(
-            "tokens",
-            format!("more than {TOKENS_MAX} tokens and token_files"),
-        );
+        let message = format!("more than {TOKENS_MAX} {inline} and {by_file}");
+        errors.add(inline, message);
     }
     (tokens, files)
 }

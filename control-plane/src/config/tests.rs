@@ -306,3 +306,25 @@ fn every_field_has_its_documentation() {
         assert!(source.contains(&format!("`{name}`")), "{name}");
     }
 }
+
+#[test]
+fn operators_have_tokens_of_their_own() {
+    let with = |more: &str| Config::parse(&format!("{MINIMAL}\n{more}\n"));
+    let none = with("").unwrap();
+    assert!(none.admin_tokens.is_empty() && none.admin_token_files.is_empty());
+    let some = with("admin_tokens: [operator]\nadmin_token_files: [ops.token]").unwrap();
+    assert_eq!(some.admin_tokens, ["operator"]);
+    assert_eq!(some.admin_token_files, [Path::new("ops.token")]);
+    for (bad, expected) in [
+        ("admin_tokens: [secret-token]", "every gateway could drain"),
+        (
+            "admin_tokens: [two words]",
+            "admin_tokens[0]: expected a token",
+        ),
+        ("admin_token: x", "did you mean `admin_tokens`?"),
+    ] {
+        let error = with(bad).unwrap_err().to_string();
+        assert!(error.contains(expected), "{error}");
+        assert!(!error.contains("two words"), "{error}");
+    }
+}

@@ -70,6 +70,12 @@ impl Tokens {
         Ok(())
     }
 
+    /// Is nobody allowed?
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.inline.is_empty() && self.files.is_empty()
+    }
+
     /// Are there files to read again?
     #[must_use]
     pub fn has_files(&self) -> bool {

@@ -8,9 +8,12 @@ use prefix_picker_core::ids::ReplicaIndex;
 use prefix_picker_core::sync::{Answer, MAJOR, Poll};
 use tokio::sync::oneshot;
 
+use crate::config::Config;
 use crate::engine::Engine;
 use crate::engine::tests::{Gateway, at, config, stored};
 use crate::serve::Serve;
+
+mod admin;
 
 struct Running {
     base: String,
@@ -28,8 +31,12 @@ impl Running {
             std::process::id()
         ));
         let _ = std::fs::remove_dir_all(&dir);
+        Self::start_in(dir, |config| config.startup_grace_ms = grace_ms).await
+    }
+
+    async fn start_in(dir: PathBuf, change: impl FnOnce(&mut Config)) -> Self {
         let mut config = config(&dir);
-        config.startup_grace_ms = grace_ms;
+        change(&mut config);
         let serve = Serve::open(config).await.unwrap();
         let base = format!("http://{}", serve.address().unwrap());
         let engine = serve.engine();

@@ -1,0 +1,97 @@
+//! Asks a running control plane.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::Context as _;
+use serde_json::Value;
+
+use crate::config::is_token;
+
+/// How long an answer may take.
+const TIMEOUT: Duration = Duration::from_secs(30);
+
+/// Where it is and who asks.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Where {
+    /// The control plane's address
+    #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9400")]
+    pub(super) url: String,
+    /// A file with the bearer token
+    #[arg(long, value_name = "FILE")]
+    pub(super) token_file: PathBuf,
+}
+
+/// What it answered.
+#[derive(Debug)]
+pub(super) struct Answer {
+    pub(super) status: u16,
+    pub(super) body: String,
+}
+
+impl Answer {
+    /// The answer's JSON, if all went well, else what went wrong.
+    pub(super) fn json(&self, url: &str) -> anyhow::Result<Value> {
+        anyhow::ensure!(
+            self.status == 200,
+            "{url} answers {}: {}",
+            self.status,
+            self.body.trim()
+        );
+        serde_json::from_str(&self.body).with_context(|| format!("{url} does not answer in JSON"))
+    }
+}
+
+/// One control plane.
+pub(super) struct Remote {
+    url: String,
+    token: String,
+    client: reqwest::Client,
+    runtime: tokio::runtime::Runtime,
+}
+
+impl Remote {
+    pub(super) fn new(args: &Where) -> anyhow::Result<Self> {
+        let path = &args.token_file;
+        let text = std::fs::read_to_string(path)
+            .with_context(|| format!("token file {} cannot be read", path.display()))?;
+        let token = text.trim().to_owned();
+        anyhow::ensure!(
+            is_token(&token),
+            "token file {}: expected one line of printable ASCII without spaces",
+            path.display()
+        );
+        Ok(Self {
+            url: args.url.trim_end_matches('/').to_owned(),
+            token,
+            client: reqwest::Client::builder().no_proxy().build()?,
+            runtime: tokio::runtime::Builder::new_current_thread()
+                .enable_all()
+                .build()?,
+        })
+    }
+
+    /// `POST`s a body to a path, given in segments.
+    pub(super) fn post(&self, segments: &[&str], body: Vec<u8>) -> anyhow::Result<Answer> {
+        let mut url = reqwest::Url::parse(&self.url)
+            .ok()
+            .filter(|url| url.scheme() == "http" && url.has_host())
+            .with_context(|| format!("--url {}: expected one like http://host:9400", self.url))?;
+        if let Ok(mut path) = url.path_segments_mut() {
+            path.pop_if_empty().extend(segments);
+        }
+        let request = self.client.post(url).bearer_auth(&self.token);
+        let request = request
+            .header("content-type", "application/json")
+            .timeout(TIMEOUT)
+            .body(body);
+        self.runtime.block_on(async {
+            let unreachable = || format!("the control plane at {} does not answer", self.url);
+            let response = request.send().await.with_context(unreachable)?;
+            Ok(Answer {
+                status: response.status().as_u16(),
+                body: response.text().await.with_context(unreachable)?,
+            })
+        })
+    }
+}

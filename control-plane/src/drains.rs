@@ -1,0 +1,147 @@
+//! Which replicas an operator has taken out of service: on disk, so that a restart changes nothing.
+
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+
+use prefix_picker_core::ids::ReplicaIndex;
+use serde::{Deserialize, Serialize};
+
+use crate::config::Config;
+use crate::engine::Engine;
+
+/// `drained.json`.
+#[derive(Debug, Default, Serialize, Deserialize)]
+struct File {
+    replicas: BTreeSet<String>,
+}
+
+/// See the module.
+#[derive(Debug)]
+pub struct Drains {
+    path: PathBuf,
+    names: Vec<String>,
+    drained: Mutex<BTreeSet<String>>,
+}
+
+/// Why a replica was not taken out of service, or back in.
+#[derive(Debug, thiserror::Error)]
+pub enum DrainError {
+    /// No replica of that name.
+    #[error("no replica {name:?}; known are {known}")]
+    Unknown {
+        /// The name asked for.
+        name: String,
+        /// All that there are.
+        known: String,
+    },
+    /// A restart would forget it, so it was not done.
+    #[error("{} cannot be written: {source}", path.display())]
+    NotKept {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+impl Drains {
+    /// Takes those replicas out of service that were when the process last ended. A file that cannot be
+    /// read is reported and drains nobody.
+    #[must_use]
+    pub fn open(engine: &Engine, config: &Config) -> Self {
+        let path = config.data_dir.join("drained.json");
+        let names = config.replicas().map(|(_, replica)| replica.name.clone());
+        let drains = Self {
+            names: names.collect(),
+            drained: Mutex::new(read(&path)),
+            path,
+        };
+        let drained = drains
+            .drained
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        for name in drained.iter() {
+            match drains.number(name) {
+                Some(replica) => {
+                    engine.drain(replica, true);
+                    tracing::info!(replica = %name, "drained, as before the restart");
+                }
+                None => tracing::warn!(replica = %name, "drained, but not in the configuration"),
+            }
+        }
+        drop(drained);
+        drains
+    }
+
+    /// A replica's number, by its name.
+    #[must_use]
+    pub fn number(&self, name: &str) -> Option<ReplicaIndex> {
+        let at = self.names.iter().position(|known| known == name)?;
+        u16::try_from(at).ok().map(ReplicaIndex)
+    }
+
+    /// Takes a replica out of service, or back in, and keeps that on disk first. Returns its number, and
+    /// whether it was otherwise before.
+    ///
+    /// # Errors
+    /// See [`DrainError`]; then nothing has changed.
+    pub fn set(
+        &self,
+        engine: &Engine,
+        name: &str,
+        draining: bool,
+    ) -> Result<(ReplicaIndex, bool), DrainError> {
+        let replica = self.number(name).ok_or_else(|| DrainError::Unknown {
+            name: name.to_owned(),
+            known: self.names.join(", "),
+        })?;
+        // Held over the write: the file's order is that of the changes.
+        let mut drained = self.drained.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut wanted = drained.clone();
+        let changed = if draining {
+            wanted.insert(name.to_owned())
+        } else {
+            wanted.remove(name)
+        };
+        if changed {
+            write(&self.path, &wanted).map_err(|source| DrainError::NotKept {
+                path: self.path.clone(),
+                source,
+            })?;
+            *drained = wanted;
+        }
+        engine.drain(replica, draining);
+        Ok((replica, changed))
+    }
+}
+
+fn read(path: &Path) -> BTreeSet<String> {
+    let bytes = match std::fs::read(path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return BTreeSet::new(),
+        Err(error) => {
+            tracing::error!(path = %path.display(), %error, "cannot be read: no replica is drained");
+            return BTreeSet::new();
+        }
+    };
+    match serde_json::from_slice::<File>(&bytes) {
+        Ok(file) => file.replicas,
+        Err(error) => {
+            tracing::error!(path = %path.display(), %error, "cannot be read: no replica is drained");
+            BTreeSet::new()
+        }
+    }
+}
+
+fn write(path: &Path, replicas: &BTreeSet<String>) -> std::io::Result<()> {
+    let beside = path.with_extension("json.new");
+    let mut file = std::fs::File::create(&beside)?;
+    let replicas = replicas.clone();
+    file.write_all(&serde_json::to_vec(&File { replicas })?)?;
+    file.sync_all()?;
+    std::fs::rename(&beside, path)?;
+    let folder = path.parent().unwrap_or(Path::new("."));
+    std::fs::File::open(folder)?.sync_all()
+}
