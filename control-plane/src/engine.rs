@@ -12,20 +12,18 @@
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
 
 use prefix_picker_core::blocks::PoolKey;
-use prefix_picker_core::ids::{BlockHash, Epoch, ReplicaIndex};
+use prefix_picker_core::ids::{Epoch, ReplicaIndex};
 use prefix_picker_core::prompt::{Capability, Profile};
-use prefix_picker_core::sync::{Answer, Poll, ProfileRecord};
-use prefix_picker_core::table::{TableStore, encode_group};
+use prefix_picker_core::sync::ProfileRecord;
+use prefix_picker_core::table::TableStore;
 use tokio::sync::{Notify, watch};
 
-use crate::canonicity::{Checker, Unusable};
 use crate::config::{Config, TokenIds};
-use crate::events::{KvEvent, KvEventBatch};
+use crate::events::KvEventBatch;
 use crate::feedback::Feedback;
-use crate::index::{ApplyStats, IndexConfig, IndexStats, PoolIndex, StreamPosition};
+use crate::index::{ApplyStats, IndexConfig, PoolIndex, StreamPosition};
 use crate::subscriber::Position;
 use crate::vocab::Vocab;
 
@@ -33,7 +31,10 @@ mod adapters;
 mod answer;
 mod facts;
 mod fleet;
+mod generated;
 pub mod memory;
+mod pool;
+mod publish;
 mod ramp;
 pub(crate) mod rules;
 pub mod sink;
@@ -42,9 +43,8 @@ pub mod snapshot;
 pub use answer::{answer, has_news};
 use fleet::{Fleet, Replica};
 pub use fleet::{Load, Scraped};
-
-/// Tokens of a store that are measured for the pool's bytes per token.
-const MEASURED_TOKENS: usize = 64;
+pub use pool::Pool;
+pub use publish::{TableSize, publish_loop};
 
 /// A pool with its model's files read.
 #[derive(Debug)]
@@ -53,33 +53,6 @@ pub struct PoolParts {
     pub profile: Profile,
     /// What token ids stand for.
     pub vocab: Vocab,
-}
-
-/// One pool.
-pub struct Pool {
-    /// As configured.
-    pub name: String,
-    index: Mutex<PoolIndex>,
-    vocab: Arc<Vocab>,
-    /// Token-id prompts are indexed once a gateway reports one.
-    ids_on_report: bool,
-    ids_on: AtomicBool,
-    measured: Mutex<Measured>,
-    profile: Mutex<Profile>,
-    /// The configuration says the engines' version: what they say is not heeded.
-    pinned: bool,
-    /// Counts up when its replicas must be followed from the beginning.
-    lives: watch::Sender<u64>,
-    /// Looks at generated tokens; without one they are trusted.
-    checker: OnceLock<Checker>,
-}
-
-/// What stores tell of a pool besides its blocks.
-#[derive(Clone, Copy, Debug, Default)]
-struct Measured {
-    bytes: u64,
-    tokens: u64,
-    block_size: u32,
 }
 
 /// See the module's text.
@@ -241,63 +214,6 @@ impl Engine {
         }
     }
 
-    /// Has the generated tokens of the pools checked by their models' tokenizers, `dirs`: the models'
-    /// folders, in the pools' order. Without a usable one they are trusted.
-    pub fn check_generated<'d>(&self, dirs: impl Iterator<Item = &'d std::path::Path>) {
-        for (pool, dir) in self.pools.iter().zip(dirs) {
-            match Checker::of_model_dir(dir, pool.vocab.clone()) {
-                Ok(checker) => {
-                    if pool.checker.set(checker).is_ok() {
-                        lock(&pool.index).set_check_grown(true);
-                    }
-                }
-                Err(why @ Unusable::Load(_)) => {
-                    tracing::info!(pool = %pool.name, %why, "generated tokens are trusted");
-                }
-                Err(why) => {
-                    tracing::warn!(pool = %pool.name, %why, "generated tokens are trusted");
-                }
-            }
-        }
-    }
-
-    /// Whether generated blocks wait for their check.
-    #[must_use]
-    pub fn has_grown(&self) -> bool {
-        let checked = |pool: &&Pool| pool.checker.get().is_some();
-        self.pools
-            .iter()
-            .filter(checked)
-            .any(|pool| lock(&pool.index).has_grown())
-    }
-
-    /// Checks at most so many generated blocks of each pool. False: there were none.
-    pub fn judge_grown(&self, most: usize) -> bool {
-        let mut any = false;
-        for pool in &self.pools {
-            let Some(checker) = pool.checker.get() else {
-                continue;
-            };
-            let blocks = lock(&pool.index).take_grown(most);
-            if blocks.is_empty() {
-                continue;
-            }
-            any = true;
-            let judged: Vec<bool> = blocks
-                .iter()
-                .map(|block| checker.is_canonical(&block.tokens, block.context, block.until))
-                .collect();
-            let mut index = lock(&pool.index);
-            for (block, canonical) in blocks.iter().zip(judged) {
-                index.judge_grown(block, canonical);
-            }
-        }
-        if any {
-            self.dirty.notify_one();
-        }
-        any
-    }
-
     /// How far a replica's events have been applied.
     #[must_use]
     pub fn position(&self, replica: ReplicaIndex) -> Option<Position> {
@@ -381,54 +297,6 @@ impl Engine {
             .send_modify(|count| *count = count.wrapping_add(1));
     }
 
-    /// Writes what has changed to the table. True: there is more to do.
-    pub fn publish(&self) -> bool {
-        let mut more = false;
-        let mut changed = false;
-        let generation = lock(&self.table).generation();
-        for pool in &self.pools {
-            let mut index = lock(&pool.index);
-            let mut groups: Vec<(BlockHash, Option<Vec<u8>>)> = Vec::new();
-            index.drain_dirty(|anchor, spec| {
-                let body = spec.and_then(|spec| match encode_group(&spec) {
-                    Ok(body) => Some(body),
-                    Err(error) => {
-                        tracing::error!(pool = %pool.name, ?anchor, %error, "group left out of the table");
-                        None
-                    }
-                });
-                groups.push((anchor, body));
-            });
-            more |= index.stats().unsettled > 0;
-            // The index stays locked: what a later batch says must not be overtaken.
-            let mut table = lock(&self.table);
-            for (anchor, body) in groups {
-                changed |= match body {
-                    Some(body) => table.upsert(anchor, body),
-                    None => table.remove(anchor),
-                };
-            }
-        }
-        if lock(&self.table).generation() != generation {
-            self.announce();
-        }
-        if changed {
-            self.wake();
-        }
-        more
-    }
-
-    /// Does a bounded part of the work that credits need, where [`Self::publish`] says there is some.
-    pub fn settle(&self) {
-        for pool in &self.pools {
-            let mut index = lock(&pool.index);
-            if index.stats().unsettled > 0 {
-                index.settle();
-            }
-        }
-        self.dirty.notify_one();
-    }
-
     /// Gateways get answers from now on.
     pub fn open(&self) {
         if !self.open.swap(true, Ordering::AcqRel) {
@@ -455,48 +323,6 @@ impl Engine {
         self.news.subscribe()
     }
 
-    /// What a poll is answered now.
-    #[must_use]
-    pub fn answer(&self, poll: &Poll) -> Answer {
-        self.note_token_ids(poll);
-        let (head, version) = lock(&self.fleet).encoded();
-        // After the head: whatever profile it names is there by now.
-        let profiles = lock(&self.profiles).clone();
-        let table = lock(&self.table);
-        answer(poll, &table, &head, version, &profiles)
-    }
-
-    fn note_token_ids(&self, poll: &Poll) {
-        let mut changed = false;
-        for pool in self
-            .pools
-            .iter()
-            .filter(|pool| pool.ids_on_report && poll.token_id_pools.contains(&pool.name))
-        {
-            if !pool.ids_on.swap(true, Ordering::AcqRel) {
-                tracing::info!(pool = %pool.name, "token-id prompts are indexed from now on");
-                lock(&pool.index).set_token_ids(true);
-                changed = true;
-            }
-        }
-        if changed {
-            self.announce();
-        }
-    }
-
-    /// Size of the table: its bytes, pages, newest sequence number and groups.
-    #[must_use]
-    pub fn table_size(&self) -> TableSize {
-        let table = lock(&self.table);
-        TableSize {
-            bytes: table.bytes(),
-            pages: table.page_count(),
-            seq: table.seq(),
-            groups: table.len(),
-            generation: table.generation(),
-        }
-    }
-
     /// Engine blocks that a replica holds, and its state.
     #[must_use]
     pub fn replica_blocks(&self, replica: ReplicaIndex) -> usize {
@@ -511,87 +337,10 @@ impl Engine {
     }
 }
 
-/// See [`Engine::table_size`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct TableSize {
-    /// Of all pages.
-    pub bytes: usize,
-    /// Pages.
-    pub pages: u32,
-    /// Newest sequence number.
-    pub seq: u64,
-    /// Groups.
-    pub groups: usize,
-    /// Page layout.
-    pub generation: u32,
-}
-
 fn to_stream(position: Position) -> StreamPosition {
     StreamPosition {
         sequence: position.seq,
         digest: position.digest.to_le_bytes(),
-    }
-}
-
-impl Pool {
-    /// Size and history of the index.
-    #[must_use]
-    pub fn stats(&self) -> IndexStats {
-        lock(&self.index).stats()
-    }
-
-    /// Learns bytes per token from the first tokens of a batch's stores, and the block size.
-    fn measure(&self, batch: &KvEventBatch) {
-        let stored = batch.events.iter().find_map(|event| match event {
-            KvEvent::Stored(stored) if stored.is_dense() => Some(stored),
-            _ => None,
-        });
-        let Some(stored) = stored else { return };
-        let lengths = stored
-            .tokens
-            .iter()
-            .take(MEASURED_TOKENS)
-            .filter_map(|token| self.vocab.bytes(*token))
-            .map(<[u8]>::len);
-        let (tokens, bytes) = lengths.fold((0u64, 0u64), |(n, sum), len| (n + 1, sum + len as u64));
-        let mut measured = lock(&self.measured);
-        if measured.tokens > 1 << 20 {
-            // Half-forgotten, so that it follows what is asked now.
-            measured.tokens /= 2;
-            measured.bytes /= 2;
-        }
-        measured.tokens += tokens;
-        measured.bytes += bytes;
-        measured.block_size = measured.block_size.max(stored.block_size);
-    }
-}
-
-impl Measured {
-    fn bytes_per_token_milli(self) -> u32 {
-        u32::try_from(
-            self.bytes
-                .saturating_mul(1000)
-                .checked_div(self.tokens)
-                .unwrap_or(0),
-        )
-        .unwrap_or(u32::MAX)
-    }
-}
-
-/// Publishes changes `gather` after the first of them, for ever.
-pub async fn publish_loop(engine: Arc<Engine>, gather: Duration) {
-    loop {
-        engine.dirty.notified().await;
-        tokio::time::sleep(gather).await;
-        let engine = engine.clone();
-        let done = tokio::task::spawn_blocking(move || {
-            if engine.publish() {
-                engine.settle();
-            }
-        });
-        if done.await.is_err() {
-            tracing::error!("publishing failed");
-        }
     }
 }
 

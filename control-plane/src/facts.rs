@@ -237,3 +237,6 @@ pub async fn versions(
     }
     versions
 }
+
+#[cfg(test)]
+mod tests;

@@ -22,7 +22,7 @@ use crate::metrics::{Metrics, ReplicaLabels, ResultLabels, unix_seconds};
 use crate::parts;
 use crate::scrape;
 use crate::server::auth::Tokens;
-use crate::server::{self, Shared};
+use crate::server::{self, Refused, Shared};
 use crate::subscriber;
 
 /// A snapshot is written at most for one part in so many of the time, since the index waits for it.
@@ -123,6 +123,7 @@ impl Serve {
             drains: self.drains,
             config: self.config.clone(),
             stopping: stopped.clone(),
+            refused: Refused::default(),
         });
         tracing::info!(address = %self.listener.local_addr()?, version = env!("CARGO_PKG_VERSION"), "listening");
         let mut until = stopped.clone();
@@ -130,11 +131,12 @@ impl Serve {
         let listener = self.listener.tap_io(|socket| {
             let _ = socket.set_nodelay(true);
         });
-        let server =
-            axum::serve(listener, server::router(shared)).with_graceful_shutdown(async move {
-                // An error means that nobody can stop us any more: then stop.
-                let _ = until.wait_for(|stop| *stop).await;
-            });
+        let router = server::router(shared);
+        let service = router.into_make_service_with_connect_info::<SocketAddr>();
+        let server = axum::serve(listener, service).with_graceful_shutdown(async move {
+            // An error means that nobody can stop us any more: then stop.
+            let _ = until.wait_for(|stop| *stop).await;
+        });
         let server = tokio::spawn(server.into_future());
         let mut server = std::pin::pin!(server);
         tokio::select! {

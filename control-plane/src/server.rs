@@ -9,12 +9,13 @@
 //! | `GET /readyz` | 200 once gateways get answers, else 503 and what is waited for |
 //! | `GET /metrics` | Prometheus |
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
 use axum::body::Bytes;
-use axum::extract::{DefaultBodyLimit, State};
+use axum::extract::{ConnectInfo, DefaultBodyLimit, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
@@ -29,8 +30,10 @@ use crate::metrics::{Metrics, ResultLabels};
 
 mod admin;
 pub mod auth;
+mod refused;
 
 use auth::Tokens;
+pub use refused::Refused;
 
 /// Most bytes of a poll.
 const POLL_BYTES_MAX: usize = 256 << 10;
@@ -55,9 +58,11 @@ pub struct Shared {
     pub config: Arc<Config>,
     /// Turns true when the process stops.
     pub stopping: watch::Receiver<bool>,
+    /// Polls with a wrong token, or none.
+    pub refused: Refused,
 }
 
-/// The routes.
+/// The routes. They want to know who asks: serve them with [`SocketAddr`] as connect info.
 pub fn router(shared: Arc<Shared>) -> Router {
     Router::new()
         .route("/v1/sync", post(sync))
@@ -137,7 +142,12 @@ fn unauthorized() -> Response {
         .into_response()
 }
 
-async fn sync(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bytes) -> Response {
+async fn sync(
+    State(shared): State<Arc<Shared>>,
+    ConnectInfo(peer): ConnectInfo<SocketAddr>,
+    headers: HeaderMap,
+    body: Bytes,
+) -> Response {
     let count = |result| {
         shared
             .metrics
@@ -147,6 +157,8 @@ async fn sync(State(shared): State<Arc<Shared>>, headers: HeaderMap, body: Bytes
     };
     if !is_allowed(&shared, &headers) {
         count("unauthorized");
+        let has_token = headers.contains_key(header::AUTHORIZATION);
+        shared.refused.say(peer, has_token);
         return unauthorized();
     }
     let poll: Poll = match serde_json::from_slice(&body) {

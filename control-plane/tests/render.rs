@@ -7,46 +7,21 @@
     clippy::indexing_slicing
 )] // a test
 
+mod common;
+
 use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 use std::sync::Mutex;
 
+use common::{Temp, model, program};
 use serde_json::{Value, json};
 
 /// The clock that the expected renders were pinned to.
 const NOW: &str = "2026-11-29T18:00:00";
 
-/// A folder that is gone when dropped.
-struct Temp(PathBuf);
-
-impl Temp {
-    fn new(name: &str) -> Self {
-        let dir = std::env::temp_dir().join(format!(
-            "prefix-picker-render-{name}-{}",
-            std::process::id()
-        ));
-        let _ = std::fs::remove_dir_all(&dir);
-        std::fs::create_dir_all(&dir).unwrap();
-        Self(dir)
-    }
-
-    fn file(&self, name: &str, text: &str) -> PathBuf {
-        let path = self.0.join(name);
-        std::fs::create_dir_all(path.parent().unwrap()).unwrap();
-        std::fs::write(&path, text).unwrap();
-        path
-    }
-}
-
-impl Drop for Temp {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
 fn render(args: &[&str], input: &str) -> Output {
-    let mut child = Command::new(env!("CARGO_BIN_EXE_prefix-picker"))
+    let mut child = program()
         .arg("render")
         .args(args)
         .stdin(Stdio::piped())
@@ -66,11 +41,6 @@ fn out(output: &Output) -> String {
 
 fn err(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
-}
-
-fn model() -> String {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/engine-sim/model");
-    dir.to_str().unwrap().to_owned()
 }
 
 const CHAT: &str = r#"{"model": "sim", "messages": [{"role": "user", "content": "hello\n"}]}"#;
@@ -279,7 +249,7 @@ fn a_model_of_the_hugging_face_cache() {
     }
     dir.file("hub/models--org--sim/refs/main", "abc");
     let program = |model: &str, config: &str| {
-        Command::new(env!("CARGO_BIN_EXE_prefix-picker"))
+        program()
             .env_remove("HF_HUB_CACHE")
             .env("HF_HOME", &dir.0)
             .env("HF_HUB_OFFLINE", "1")

@@ -2,23 +2,16 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test
 
-use std::path::{Path, PathBuf};
+mod common;
+
+use std::io::Read;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
-fn program() -> Command {
-    Command::new(env!("CARGO_BIN_EXE_prefix-picker"))
-}
+use common::{Temp, model, program};
 
-fn temp(name: &str) -> PathBuf {
-    let dir = std::env::temp_dir().join(format!("prefix-picker-bin-{name}-{}", std::process::id()));
-    let _ = std::fs::remove_dir_all(&dir);
-    std::fs::create_dir_all(&dir).unwrap();
-    dir
-}
-
-fn write_config(dir: &Path, port: u16) -> PathBuf {
-    let model = Path::new(env!("CARGO_MANIFEST_DIR")).join("../tests/engine-sim/model");
+fn write_config(dir: &Temp, port: u16) -> PathBuf {
     let text = format!(
         "
 listen: 127.0.0.1:{port}
@@ -33,12 +26,10 @@ pools:
     replicas:
       - {{name: a, endpoint: '127.0.0.1:1', events: 'tcp://127.0.0.1:2', replay: 'tcp://127.0.0.1:3'}}
 ",
-        dir.join("state").display(),
-        model.display(),
+        dir.0.join("state").display(),
+        model(),
     );
-    let path = dir.join("config.yaml");
-    std::fs::write(&path, text).unwrap();
-    path
+    dir.file("config.yaml", &text)
 }
 
 fn wait(child: &mut Child) -> std::process::ExitStatus {
@@ -54,7 +45,7 @@ fn wait(child: &mut Child) -> std::process::ExitStatus {
 
 #[test]
 fn sigterm_writes_the_snapshot_and_ends_with_0() {
-    let dir = temp("stop");
+    let dir = Temp::new("stop");
     let port = std::net::TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
@@ -65,7 +56,8 @@ fn sigterm_writes_the_snapshot_and_ends_with_0() {
         .arg("serve")
         .arg("--config")
         .arg(&config)
-        .stderr(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::piped())
         .spawn()
         .unwrap();
     let begin = Instant::now();
@@ -83,14 +75,18 @@ fn sigterm_writes_the_snapshot_and_ends_with_0() {
         .unwrap();
     assert!(killed.success());
     assert_eq!(wait(&mut child).code(), Some(0));
-    assert!(dir.join("state/pool-demo.snapshot").exists());
-    assert!(dir.join("state/fleet-secret").exists());
-    std::fs::remove_dir_all(dir).unwrap();
+    let mut log = String::new();
+    let mut stderr = child.stderr.take().unwrap();
+    stderr.read_to_string(&mut log).unwrap();
+    assert!(log.contains("listening"), "{log}");
+    assert!(!log.contains('\u{1b}'), "colours in a file: {log}");
+    assert!(dir.0.join("state/pool-demo.snapshot").exists());
+    assert!(dir.0.join("state/fleet-secret").exists());
 }
 
 #[test]
 fn check_names_all_errors_and_ends_with_2() {
-    let dir = temp("check");
+    let dir = Temp::new("check");
     let config = write_config(&dir, 9400);
     let good = program()
         .arg("check")
@@ -130,5 +126,4 @@ fn check_names_all_errors_and_ends_with_2() {
         .output()
         .unwrap();
     assert_eq!(missing.status.code(), Some(2));
-    std::fs::remove_dir_all(dir).unwrap();
 }

@@ -1,5 +1,6 @@
 //! `prefix-picker serve` and `prefix-picker check`.
 
+use std::io::IsTerminal;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -103,6 +104,7 @@ fn log_to_stderr(config: &Config) -> anyhow::Result<()> {
     };
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)
+        .with_ansi(std::io::stderr().is_terminal())
         .with_writer(std::io::stderr);
     match config.log_format {
         LogFormat::Text => log.init(),

@@ -1,12 +1,47 @@
 //! What a poll is answered.
 
+use std::sync::atomic::Ordering;
+
 use prefix_picker_core::sync::{ANSWER_BYTES_MAX, Answer, Poll, ProfileRecord, TableUpdate};
 use prefix_picker_core::table::TableStore;
+
+use super::{Engine, lock};
 
 /// Bytes of an answer that are kept for its own headers.
 const OVERHEAD_BYTES: usize = 16 << 10;
 /// The table gets at least this much of an answer, however large head and profiles are.
 const TABLE_BYTES_MIN: usize = 64 << 10;
+
+impl Engine {
+    /// What a poll is answered now.
+    #[must_use]
+    pub fn answer(&self, poll: &Poll) -> Answer {
+        self.note_token_ids(poll);
+        let (head, version) = lock(&self.fleet).encoded();
+        // After the head: whatever profile it names is there by now.
+        let profiles = lock(&self.profiles).clone();
+        let table = lock(&self.table);
+        answer(poll, &table, &head, version, &profiles)
+    }
+
+    fn note_token_ids(&self, poll: &Poll) {
+        let mut changed = false;
+        for pool in self
+            .pools
+            .iter()
+            .filter(|pool| pool.ids_on_report && poll.token_id_pools.contains(&pool.name))
+        {
+            if !pool.ids_on.swap(true, Ordering::AcqRel) {
+                tracing::info!(pool = %pool.name, "token-id prompts are indexed from now on");
+                lock(&pool.index).set_token_ids(true);
+                changed = true;
+            }
+        }
+        if changed {
+            self.announce();
+        }
+    }
+}
 
 /// The answer to a poll: what the gateway lacks, at most [`ANSWER_BYTES_MAX`] bytes.
 #[must_use]

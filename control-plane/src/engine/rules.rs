@@ -32,4 +32,21 @@ mod tests {
         let newest = majority(["0.33.0", "0.33.0"].into_iter());
         assert_eq!(newest, Some(Rules::default()));
     }
+
+    #[test]
+    fn more_than_half_decide_where_rules_differ() {
+        let (old, new) = ("0.31.0", "0.33.0");
+        let rules = Rules::of_version;
+        assert_ne!(rules(old), rules(new));
+        let of = |versions: &[&str]| majority(versions.iter().copied());
+        assert_eq!(of(&[old]), Some(rules(old)));
+        assert_eq!(of(&[old, new]), None);
+        assert_eq!(of(&[old, new, new]), Some(rules(new)));
+        assert_eq!(of(&[new, old, old]), Some(rules(old)));
+        // Three kinds, none with more than half.
+        assert_eq!(of(&["0.22.0", old, new, new]), None);
+        // What renders alike counts as one.
+        assert_eq!(rules("0.29.0"), rules("0.30.1"));
+        assert_eq!(of(&[new, "0.29.0", "0.30.1"]), Some(rules("0.30.0")));
+    }
 }

@@ -2,7 +2,8 @@
 
 use std::path::Path;
 
-use prefix_picker_core::sync::{MAJOR, ReplicaState};
+use prefix_picker_core::ids::BlockHash;
+use prefix_picker_core::sync::{Answer, MAJOR, Poll, ReplicaState};
 use prefix_picker_core::table::PageRef;
 use proptest::prelude::*;
 

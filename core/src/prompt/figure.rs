@@ -2,8 +2,8 @@
 
 use minijinja::value::ValueKind;
 
-use super::ParsedRequest;
 use super::request::field;
+use super::{Api, ParsedRequest};
 
 impl ParsedRequest {
     /// Will the engine's `cached_tokens` be that of this one prompt, looked up in its cache?
@@ -37,6 +37,8 @@ impl ParsedRequest {
         !(more_than_one("n")
             || more_than_one("best_of")
             || several("prompt")
+            // In responses a list is one conversation.
+            || (self.api != Api::Responses && several("input"))
             || asks_logprobs
             || is("use_beam_search"))
     }
@@ -76,6 +78,25 @@ mod tests {
             r#", "use_beam_search": true"#,
         ] {
             assert!(!has(body), "{body}");
+        }
+    }
+
+    #[test]
+    fn a_list_is_one_conversation_or_several_inputs() {
+        let has = |api, input: &str| {
+            let body = format!("{{\"model\": \"m\", \"input\": {input}}}");
+            parse_request(api, body.as_bytes())
+                .unwrap()
+                .has_one_figure()
+        };
+        let items = r#"[{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]"#;
+        assert!(has(Api::Responses, items));
+        for input in [r#""a""#, r#"["a"]"#, "[1, 2]", "[[1, 2]]"] {
+            assert!(has(Api::Embeddings, input), "{input}");
+        }
+        for input in [r#"["a", "b"]"#, "[[1], [2]]"] {
+            assert!(!has(Api::Embeddings, input), "{input}");
+            assert!(!has(Api::Pooling, input), "{input}");
         }
     }
 }

@@ -7,6 +7,12 @@ use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use super::*;
 
+mod canonical;
+mod media;
+mod skips;
+mod suffix;
+mod truncation;
+
 const CHATML: &str = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n\
     {% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}";
 
@@ -33,19 +39,6 @@ fn completion(body: &str) -> Result<Prompt, Skip> {
 
 fn text(text: &str) -> Result<Prompt, Skip> {
     Ok(Prompt::Text(text.to_owned().into()))
-}
-
-/// What a tokenizer with these steps and tokens makes of a completion's prompt.
-fn canonical(canonical: &Canonical, prompt: &str) -> String {
-    let profile = Profile {
-        canonical: canonical.clone(),
-        ..Profile::default()
-    };
-    let body = serde_json::json!({ "prompt": prompt }).to_string();
-    match render(&profile, Api::Completions, &body) {
-        Ok(Prompt::Text(prompt)) => prompt.text,
-        other => panic!("{other:?}"),
-    }
 }
 
 fn token(content: &str) -> AddedToken {
@@ -158,121 +151,6 @@ fn facts_are_there_without_rendering() {
 }
 
 #[test]
-fn what_is_no_request_is_skipped() {
-    let deep = "[".repeat(100_000);
-    let surrogate = r#"{"prompt": "\ud800"}"#;
-    for body in [
-        "",
-        "{",
-        "nonsense",
-        "{\"a\": NaN}",
-        &deep,
-        surrogate,
-        "{} x",
-    ] {
-        assert_eq!(completion(body), Err(Skip::InvalidJson), "{body:.40}");
-    }
-    assert!(parse_request(Api::Completions, b"{\"prompt\": \"\xff\"}").is_err());
-    for body in [
-        "[]",
-        "5",
-        "null",
-        "\"x\"",
-        "{}",
-        r#"{"prompt": []}"#,
-        r#"{"prompt": [[]]}"#,
-        r#"{"prompt": [1, "x"]}"#,
-        r#"{"prompt": [-1]}"#,
-        r#"{"prompt": {}}"#,
-        r#"{"prompt": [null]}"#,
-    ] {
-        assert_eq!(completion(body), Err(Skip::InvalidRequest), "{body}");
-    }
-}
-
-#[test]
-fn every_skip_has_its_reason() {
-    let user = |rest: &str| {
-        chat(&format!(
-            r#"{{"messages": [{{"role": "user", "content": "x"}}]{rest}}}"#
-        ))
-    };
-    for (rest, skip) in [
-        (r#", "truncate_prompt_tokens": 5"#, Skip::Truncated),
-        (r#", "chat_template": "x""#, Skip::RequestTemplate),
-        (
-            r#", "chat_template_kwargs": {"chat_template": "x"}"#,
-            Skip::RequestTemplate,
-        ),
-        (
-            r#", "chat_template_kwargs": {"tokenize": true}"#,
-            Skip::InvalidRequest,
-        ),
-        (
-            r#", "chat_template_kwargs": {"tools": []}"#,
-            Skip::Unsupported,
-        ),
-        (r#", "tools": []"#, Skip::InvalidRequest),
-        (r#", "continue_final_message": true"#, Skip::InvalidRequest),
-    ] {
-        assert_eq!(user(rest), Err(skip), "{rest}");
-    }
-    let part = |part: &str| {
-        chat(&format!(
-            r#"{{"messages": [{{"role": "user", "content": [{part}]}}]}}"#
-        ))
-    };
-    assert_eq!(
-        part(r#"{"type": "prompt_embeds", "data": "x"}"#),
-        Err(Skip::PromptEmbeds)
-    );
-    assert_eq!(chat(r#"{"messages": []}"#), Err(Skip::InvalidRequest));
-    assert_eq!(
-        completion(r#"{"prompt": "x", "prompt_embeds": "y"}"#),
-        Err(Skip::PromptEmbeds)
-    );
-    assert_eq!(
-        completion(r#"{"prompt": "x", "suffix": "y"}"#),
-        Err(Skip::Unsupported)
-    );
-    let body = r#"{"messages": [{"role": "user", "content": "x"}], "prompt": "x"}"#;
-    assert_eq!(
-        render(&Profile::default(), Api::ChatCompletions, body),
-        Err(Skip::NoTemplate)
-    );
-    let refusing = profile("{{ raise_exception('no') }}");
-    assert_eq!(
-        render(&refusing, Api::ChatCompletions, body),
-        Err(Skip::TemplateError)
-    );
-    let why = Capability::PredictedOnly {
-        why: "code".to_owned(),
-    };
-    let predicted = Profile {
-        chat: why.clone(),
-        completions: why,
-        ..profile(CHATML)
-    };
-    assert_eq!(
-        render(&predicted, Api::ChatCompletions, body),
-        Err(Skip::PredictedOnly)
-    );
-    assert_eq!(
-        render(&predicted, Api::Completions, body),
-        Err(Skip::PredictedOnly)
-    );
-    let stored = r#"{"input": "x", "previous_response_id": "resp_1"}"#;
-    let parsed = parse_request(Api::Responses, stored.as_bytes()).unwrap();
-    assert_eq!(parsed.previous_response_id.as_deref(), Some("resp_1"));
-    let rendered = render(&profile(CHATML), Api::Responses, stored);
-    assert_eq!(rendered, Err(Skip::StoredHistory));
-    let mut names: Vec<&str> = Skip::ALL.iter().map(|skip| skip.as_str()).collect();
-    names.sort_unstable();
-    names.dedup();
-    assert_eq!(names.len(), Skip::ALL.len());
-}
-
-#[test]
 fn a_chat_becomes_its_text() {
     let body = r#"{"messages": [{"role": "system", "content": "a"}, {"role": "user", "content":
         [{"type": "text", "text": "b"}, {"type": "text", "text": "c"}]}]}"#;
@@ -360,55 +238,6 @@ fn all_prompts_of_a_request_can_be_had() {
     assert_eq!(all(Api::Embeddings, chats, 9), [chat("a"), chat("b")]);
 }
 
-/// Kept at the start, a prompt is a prefix of itself; kept at the end, it is another, unless it is
-/// short.
-#[test]
-fn truncated_prompts_are_exact_only_where_they_begin_as_they_are() {
-    let long = "long ".repeat(20);
-    let run = |api, fields: &str, max_model_len| {
-        let profile = Profile {
-            max_model_len,
-            ..Profile::default()
-        };
-        let body = format!(r#"{{"prompt": "{long}", "input": "{long}", {fields}}}"#);
-        render(&profile, api, &body)
-    };
-    let whole = || text(&long);
-    let left = r#""truncate_prompt_tokens": 7"#;
-    let right = r#""truncate_prompt_tokens": 7, "truncation_side": "right""#;
-    let enough = r#""truncate_prompt_tokens": 200"#;
-    let longest = r#""truncate_prompt_tokens": -1"#;
-    assert_eq!(run(Api::Completions, left, 0), Err(Skip::Truncated));
-    assert_eq!(run(Api::Completions, right, 0), whole());
-    assert_eq!(run(Api::Completions, enough, 0), whole());
-    assert_eq!(run(Api::Completions, longest, 0), Err(Skip::Truncated));
-    assert_eq!(run(Api::Completions, longest, 50), Err(Skip::Truncated));
-    assert_eq!(run(Api::Completions, longest, 500), whole());
-    assert_eq!(run(Api::Embeddings, left, 0), whole());
-    let to_the_left = r#""truncate_prompt_tokens": 7, "truncation_side": "left""#;
-    assert_eq!(run(Api::Embeddings, to_the_left, 0), Err(Skip::Truncated));
-    let odd = r#""truncate_prompt_tokens": "7""#;
-    assert_eq!(run(Api::Completions, odd, 0), Err(Skip::InvalidRequest));
-    let ids = |fields: &str| {
-        let body = format!(r#"{{"prompt": [1, 2, 3], {fields}}}"#);
-        render(&Profile::default(), Api::Completions, &body)
-    };
-    let some = |ids: &[u32]| Ok(Prompt::TokenIds(ids.to_vec()));
-    assert_eq!(ids(r#""truncate_prompt_tokens": 2"#), some(&[2, 3]));
-    assert_eq!(ids(r#""truncate_prompt_tokens": 9"#), some(&[1, 2, 3]));
-    let right = r#""truncate_prompt_tokens": 2, "truncation_side": "right""#;
-    assert_eq!(ids(right), some(&[1, 2]));
-    let responses = |max_model_len| {
-        let profile = Profile {
-            max_model_len,
-            ..profile(CHATML)
-        };
-        let body = r#"{"input": "x", "truncation": "auto"}"#;
-        render(&profile, Api::Responses, body).is_ok()
-    };
-    assert!(!responses(0) && responses(1000));
-}
-
 #[test]
 fn forwarded_ids_stand_for_messages_without_media() {
     let forwarded = |part: &str, version: &str| {
@@ -428,101 +257,6 @@ fn forwarded_ids_stand_for_messages_without_media() {
     assert!(matches!(forwarded(part, "0.26.0"), Ok(Prompt::Text(_))));
     let image = r#"{"type": "image_url", "image_url": {"url": "x"}}"#;
     assert_ne!(forwarded(image, "0.32.0"), ids);
-}
-
-/// Renders a chat whose template takes parts; gives the exact text, and the items in it.
-fn with_media(profile: &Profile, parts: &str, rest: &str) -> (String, Vec<(usize, String)>) {
-    let body = format!(
-        r#"{{"messages": [{{"role": "user", "content": "first"}},
-        {{"role": "user", "content": [{parts}]}}]{rest}}}"#
-    );
-    match render(profile, Api::ChatCompletions, &body) {
-        Ok(Prompt::Text(prompt)) => {
-            let items = prompt.media.iter();
-            let items = items.map(|item| (item.at, item.identifier.clone()));
-            (
-                prompt.text[..prompt.exact_bytes].to_owned(),
-                items.collect(),
-            )
-        }
-        other => panic!("{other:?}"),
-    }
-}
-
-fn image(uuid: &str) -> String {
-    format!(r#"{{"type": "image_url", "image_url": {{"url": "x"}}, "uuid": {uuid}}}"#)
-}
-
-const PARTS: &str = "{% for m in messages %}<{{ m.role }}>{% for p in m.content %}\
-    {% if p.type == 'image' %}<|vis|><|pad|>{% else %}{{ p.text }}{% endif %}\
-    {% endfor %}{% endfor %}<end>";
-
-#[test]
-fn media_are_found_by_their_placeholders() {
-    let mut profile = profile(PARTS);
-    let placeholder = ("image".to_owned(), "<|pad|>".to_owned());
-    profile.media_placeholders = BTreeMap::from([placeholder]);
-    let text = r#"{"type": "text", "text": "a"}"#;
-    let (a, b, none) = (image(r#""A""#), image(r#""B""#), image("null"));
-    let all = "<user>first<user>a<|vis|><|pad|><|vis|><|pad|><end>";
-    let both = vec![(25, "A".to_owned()), (39, "B".to_owned())];
-    let (exact, items) = with_media(&profile, &format!("{text}, {a}, {b}"), "");
-    assert_eq!((exact.as_str(), items), (all, both));
-    // Without a name, the text is known up to the item.
-    let (exact, items) = with_media(&profile, &format!("{text}, {a}, {none}"), "");
-    assert_eq!(exact, "<user>first<user>a<|vis|><|pad|><|vis|>");
-    assert_eq!(items, [(25, "A".to_owned())]);
-    // What else decides how an item is processed makes its name another.
-    let kwargs = r#", "mm_processor_kwargs": {"x": 1}"#;
-    let (exact, items) = with_media(&profile, &format!("{text}, {a}"), kwargs);
-    assert_eq!(
-        (exact.as_str(), items.len()),
-        ("<user>first<user>a<|vis|>", 0)
-    );
-    // A placeholder that a client wrote: nobody knows which is which.
-    let literal = r#"{"type": "text", "text": "b<|pad|>"}"#;
-    let (exact, items) = with_media(&profile, &format!("{literal}, {a}"), "");
-    assert_eq!((exact.as_str(), items.len()), ("<user>first<user>b", 0));
-}
-
-#[test]
-fn unknown_placeholders_end_the_exact_text() {
-    let mut profile = profile(PARTS);
-    let text = r#"{"type": "text", "text": "a"}"#;
-    let (exact, items) = with_media(&profile, &format!("{text}, {}", image("null")), "");
-    assert_eq!((exact.as_str(), items.len()), ("<user>first<user>a", 0));
-    // The client wrote what may be the placeholder.
-    profile.canonical.added_tokens = vec![token("<|pad|>")];
-    let literal = r#"{"type": "text", "text": "b<|pad|>c"}"#;
-    let (exact, _) = with_media(&profile, &format!("{literal}, {}", image("null")), "");
-    assert_eq!(exact, "<user>first<user>b");
-    // A template that leaves media out: the engine may put them anywhere.
-    let without = PARTS
-        .replace("<|vis|><|pad|>", "")
-        .replace("{{ p.text }}", "t");
-    profile.chat_template = Some(without);
-    let (exact, _) = with_media(&profile, &format!("{text}, {}", image("null")), "");
-    assert_eq!(exact, "");
-}
-
-#[test]
-fn media_stand_in_front_where_content_is_one_string() {
-    let mut profile = profile(CHATML);
-    let parts = format!(r#"{{"type": "text", "text": "a"}}, {}"#, image(r#""A""#));
-    let start = "<|im_start|>user\nfirst<|im_end|>\n<|im_start|>user\n";
-    assert_eq!(with_media(&profile, &parts, "").0, start);
-    profile.media_strings = BTreeMap::from([("image".to_owned(), "<img{i}>".to_owned())]);
-    assert_eq!(with_media(&profile, &parts, "").0, start);
-    profile.media_placeholders = BTreeMap::from([("image".to_owned(), "<img1>".to_owned())]);
-    let end = "<|im_end|>\n<|im_start|>assistant\n";
-    let (exact, items) = with_media(&profile, &parts, "");
-    assert_eq!(exact, format!("{start}<img1>\na{end}"));
-    assert_eq!(items, [(start.len(), "A".to_owned())]);
-    profile.interleave_mm_strings = true;
-    assert_eq!(
-        with_media(&profile, &parts, "").0,
-        format!("{start}a\n<img1>{end}")
-    );
 }
 
 #[test]
@@ -580,94 +314,6 @@ fn older_engines_do_some_things_otherwise() {
     assert!(run("0.32.0", effort).ends_with("Truemax"));
     assert!(run("0.33.0", effort).ends_with("Truehigh"));
     assert!(run("nonsense", effort).ends_with("Truehigh"));
-}
-
-#[test]
-fn special_tokens_go_before_completions() {
-    let mut profile = profile("x");
-    profile.canonical.completions_prefix = "<s>".to_owned();
-    let run = |api, body: &str| render(&profile, api, body);
-    assert_eq!(run(Api::Completions, r#"{"prompt": "a"}"#), text("<s>a"));
-    assert_eq!(
-        run(
-            Api::Completions,
-            r#"{"prompt": "a", "add_special_tokens": false}"#
-        ),
-        text("a")
-    );
-    let message = r#""messages": [{"role": "user", "content": "q"}]"#;
-    assert_eq!(
-        run(Api::ChatCompletions, &format!("{{{message}}}")),
-        text("x")
-    );
-    let with = format!(r#"{{{message}, "add_special_tokens": true}}"#);
-    assert_eq!(run(Api::ChatCompletions, &with), text("<s>x"));
-}
-
-#[test]
-fn text_is_normalised_between_added_tokens() {
-    let nfc = Canonical {
-        steps: vec![CanonicalStep::Nfc],
-        added_tokens: vec![token("<|end|>"), token("<|")],
-        ..Canonical::default()
-    };
-    assert_eq!(canonical(&nfc, "cafe\u{301} x"), "café x");
-    assert_eq!(canonical(&nfc, "plain <|end|> text"), "plain <|end|> text");
-    // In plain text a stroke joins the sign before it; after a token there is nothing to join.
-    assert_eq!(canonical(&nfc, "a >\u{338} b"), "a \u{226f} b");
-    assert_eq!(canonical(&nfc, "a <|end|>\u{338} b"), "a <|end|>\u{338} b");
-    assert_eq!(
-        canonical(&nfc, "\u{1100}\u{1161}\u{11a8} 각\u{11a8} \u{212b}"),
-        "각 각\u{11a8} å".replace('å', "Å")
-    );
-    let prepend = Canonical {
-        steps: vec![
-            CanonicalStep::Prepend(" ".to_owned()),
-            CanonicalStep::Replace {
-                from: "\u{2581}".to_owned(),
-                to: " ".to_owned(),
-            },
-        ],
-        added_tokens: vec![token("<s>")],
-        ..Canonical::default()
-    };
-    assert_eq!(
-        canonical(&prepend, "<s>a\u{2581}b<s><s>c"),
-        "<s> a b<s><s> c"
-    );
-    assert_eq!(canonical(&prepend, "a"), " a");
-}
-
-#[test]
-fn added_tokens_take_white_space_along() {
-    let strips = |lstrip, rstrip, single_word, normalized| Canonical {
-        added_tokens: vec![AddedToken {
-            content: "<x>".to_owned(),
-            lstrip,
-            rstrip,
-            single_word,
-            normalized,
-        }],
-        ..Canonical::default()
-    };
-    for normalized in [false, true] {
-        assert_eq!(
-            canonical(&strips(false, true, false, normalized), "a <x> \n b"),
-            "a <x>b"
-        );
-        assert_eq!(
-            canonical(&strips(true, false, false, normalized), "a <x> b <x>"),
-            "a<x> b<x>"
-        );
-        assert_eq!(
-            canonical(&strips(true, true, true, normalized), "a<x> b <x> c"),
-            "a<x> b<x>c"
-        );
-        assert_eq!(
-            canonical(&strips(false, false, false, normalized), "a <x> b"),
-            "a <x> b"
-        );
-    }
 }
 
 #[test]

@@ -64,6 +64,8 @@ impl ParsedRequest {
     /// Tokens that the engine keeps of the prompt's start, where the request says so.
     #[must_use]
     pub fn kept_tokens(&self) -> Option<u32> {
+        // Hardly any request says so, and rendering has looked at all of it.
+        field(&self.body, "truncate_prompt_tokens")?;
         let truncation = of(&self.body, self.api).ok()?;
         match truncation.keep.filter(|_| !truncation.keeps_end)? {
             Keep::Tokens(tokens) => u32::try_from(tokens).ok(),

@@ -157,7 +157,7 @@ impl Gateway {
     }
 
     /// The profile that a pool's requests are rendered by.
-    pub(super) fn profile(&self, pool: usize) -> &Profile {
+    pub(crate) fn profile(&self, pool: usize) -> &Profile {
         &self.profiles[&self.head.as_ref().unwrap().pools[pool].profile_hash]
     }
 

@@ -61,36 +61,36 @@ fn doubtful_bodies_stay_as_they_are() {
     }
 }
 
-/// What the engine reads differs in nothing but the mode.
-pub(super) fn check(body: &Value, text: &str) {
-    let mut expected = body.clone();
-    match inserted(text) {
-        Some(new) => {
-            if expected["vllm_xargs"].is_null() {
-                expected["vllm_xargs"] = json!({});
-            }
-            expected["vllm_xargs"]["kv_cache_report_mode"] = json!("full");
-            assert_eq!(serde_json::from_str::<Value>(&new).unwrap(), expected);
-        }
-        None => {
-            let xargs = body.get("vllm_xargs");
-            let odd =
-                xargs.is_some_and(|x| !x.is_object() || x.get("kv_cache_report_mode").is_some());
-            let escaped = text.contains('\\');
-            assert!(
-                odd || escaped || body == &json!({}) || !body.is_object(),
-                "{text}"
-            );
-        }
-    }
-}
-
 #[cfg(not(target_arch = "wasm32"))]
 mod properties {
     use proptest::prelude::*;
     use serde_json::Map;
 
     use super::*;
+
+    /// What the engine reads differs in nothing but the mode.
+    fn check(body: &Value, text: &str) {
+        let mut expected = body.clone();
+        match inserted(text) {
+            Some(new) => {
+                if expected["vllm_xargs"].is_null() {
+                    expected["vllm_xargs"] = json!({});
+                }
+                expected["vllm_xargs"]["kv_cache_report_mode"] = json!("full");
+                assert_eq!(serde_json::from_str::<Value>(&new).unwrap(), expected);
+            }
+            None => {
+                let xargs = body.get("vllm_xargs");
+                let odd = xargs
+                    .is_some_and(|x| !x.is_object() || x.get("kv_cache_report_mode").is_some());
+                let escaped = text.contains('\\');
+                assert!(
+                    odd || escaped || body == &json!({}) || !body.is_object(),
+                    "{text}"
+                );
+            }
+        }
+    }
 
     fn values() -> impl Strategy<Value = Value> {
         let leaf = prop_oneof![

@@ -1,6 +1,8 @@
 //! Tool results become blocks of user messages, next to what the user says.
 
-use super::{BTreeMap, Skip, Turn, Value, field, is_type, items};
+use std::collections::BTreeMap;
+
+use super::{Skip, Turn, Value, field, is_type, items};
 
 /// A message after that.
 pub(super) struct Message {
