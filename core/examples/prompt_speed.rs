@@ -9,15 +9,18 @@ use prefix_picker_core::prompt::{
     Api, Canonical, CanonicalStep, CompiledProfile, Profile, Prompt, parse_request,
 };
 
-const MESSAGES: usize = 95;
-const MESSAGE_BYTES: usize = 4500;
-const RUNS: usize = 200;
+/// An agent's conversation.
+const LONG: (usize, usize) = (95, 4500);
+/// A question.
+const SHORT: (usize, usize) = (3, 450);
+const RUNS: usize = 400;
 
-fn body(words: &[&str]) -> Vec<u8> {
+/// So many messages of so many bytes.
+fn body(words: &[&str], (count, bytes): (usize, usize)) -> Vec<u8> {
     let (mut seed, mut messages) = (7_u64, Vec::new());
-    for n in 0..MESSAGES {
+    for n in 0..count {
         let mut content = String::new();
-        while content.len() < MESSAGE_BYTES {
+        while content.len() < bytes {
             seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
             let word = usize::try_from(seed >> 33).unwrap_or_default() % words.len();
             content.push_str(words.get(word).copied().unwrap_or_default());
@@ -78,16 +81,17 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         "it",
     ];
     let decomposed = ["cafe\u{301}", "a", "nai\u{308}ve"];
-    for (text, words) in [
-        ("english", &english[..]),
-        ("escaped", &escaped[..]),
-        ("mixed", &mixed[..]),
-        ("decomposed", &decomposed[..]),
+    for (text, words, size) in [
+        ("short", &english[..], SHORT),
+        ("english", &english[..], LONG),
+        ("escaped", &escaped[..], LONG),
+        ("mixed", &mixed[..], LONG),
+        ("decomposed", &decomposed[..], LONG),
     ] {
         if std::env::var("TEXT").is_ok_and(|only| only != text) {
             continue;
         }
-        let body = body(words);
+        let body = body(words, size);
         let api = Api::ChatCompletions;
         let parse = median(|| drop(std::hint::black_box(parse_request(api, &body))));
         println!("{text}: body {} KB, parse {parse:?}", body.len() / 1000);
