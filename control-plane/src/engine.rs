@@ -24,6 +24,7 @@ use crate::config::{Config, TokenIds};
 use crate::events::KvEventBatch;
 use crate::feedback::Feedback;
 use crate::index::{ApplyStats, IndexConfig, PoolIndex, StreamPosition};
+use crate::news::News;
 use crate::subscriber::Position;
 use crate::vocab::Vocab;
 
@@ -65,6 +66,7 @@ pub struct Engine {
     open: AtomicBool,
     news: watch::Sender<u64>,
     feedback: Feedback,
+    gateways: News,
 }
 
 /// Are blocks of prompt text of any use under this profile?
@@ -157,7 +159,14 @@ impl Engine {
                 config.pools.iter().map(|pool| pool.name.clone()),
                 config.replicas().map(|(pool, _)| pool),
             ),
+            gateways: News::new(epoch.0),
         }
+    }
+
+    /// What gateways tell each other.
+    #[must_use]
+    pub fn gateways(&self) -> &News {
+        &self.gateways
     }
 
     /// Whether predictions are right.

@@ -34,6 +34,7 @@ pub mod feedback;
 pub mod hub;
 pub mod index;
 pub mod metrics;
+pub mod news;
 pub mod parts;
 pub mod profiles;
 pub mod scrape;

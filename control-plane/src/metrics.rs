@@ -159,6 +159,9 @@ metrics! {
     pub prediction_mismatch: GaugeByPool = "prediction_mismatch", "1 while predictions and the engines' cached tokens disagree";
     pub cache_queries: ByReplica = "engine_prefix_cache_queries", "Prompt tokens that the engine looked up in its cache";
     pub cache_hits: ByReplica = "engine_prefix_cache_hits", "Of those, found";
+    pub news_reports: Family<ResultLabels, Counter> = "news_reports", "Reports of gateways to each other";
+    news_gateways: Gauge = "news_gateways", "Gateways that report to each other";
+    news_claims: Gauge = "news_claims", "Placed prompts that gateways tell each other of, in blocks";
     pub snapshots: Family<ResultLabels, Counter> = "snapshots", "Snapshots written, or failed";
     pub snapshot_bytes: Gauge = "snapshot_bytes", "Size of the last snapshot";
 }
@@ -225,6 +228,9 @@ impl Metrics {
         let head = engine.head();
         self.head_version
             .set(i64::try_from(head.version).unwrap_or(i64::MAX));
+        let (gateways, claims) = engine.gateways().sizes();
+        self.news_gateways.set(as_i64(gateways));
+        self.news_claims.set(as_i64(claims));
         self.observe_replicas(engine, config, &head);
     }
 

@@ -14,6 +14,7 @@ use crate::engine::tests::{Gateway, at, config, stored};
 use crate::serve::Serve;
 
 mod admin;
+mod news;
 
 struct Running {
     base: String,

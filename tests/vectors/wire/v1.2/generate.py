@@ -93,5 +93,33 @@ def answer_delta():
     return header + u64(checksum([header, payload])) + payload
 
 
+def framed(magic, payload):
+    header = preamble(magic) + u32(len(payload)) + u32(0)
+    return header + u64(checksum([header, payload])) + payload
+
+
+def lists():
+    work = [
+        u64(place) + u32(requests) + u64(requests * 1000) + u64(requests * 8000 + 7)
+        for place, requests in [(0x1122334455667788, 3), (MASK, 0)]
+    ]
+    sent = [
+        u64(0xFEED) + u64(MASK) + u32(12) + u32(9988) + u16(4) + u8(3) + u16(1) + u16(0xFFFF) + u16(300),
+        u64(1) + u64(0) + u32(0) + u32(5) + u16(0) + u8(0),
+    ]
+    return listed(work) + listed(sent)
+
+
+def news_report():
+    payload = string("envoy-gr\u00f6\u00dfe") + u64(9) + u64(77) + u64(1000) + u64(31) + u32(1000)
+    return framed(b"PPNR", payload + lists())
+
+
+def news_answer():
+    return framed(b"PPNA", u64(77) + u64(1002) + u64(40) + u8(1) + u16(2) + lists())
+
+
+(HERE / "news-report.hex").write_text(news_report().hex() + "\n")
+(HERE / "news-answer.hex").write_text(news_answer().hex() + "\n")
 (HERE / "head.hex").write_text(head().hex() + "\n")
 (HERE / "answer-delta.hex").write_text(answer_delta().hex() + "\n")
