@@ -11,6 +11,7 @@
 //! | [`table`] | which replica holds which prefix -> pages, and pages -> matches |
 //! | [`sync`] | the bytes that a gateway and a control plane exchange |
 //! | [`pick`] | matches and load -> endpoints in order, with a reason |
+//! | [`recent`] | what was sent where a moment ago, in buckets of fixed size |
 //! | [`usage`] | a response, as it streams by -> how much of the prompt the engine found cached |
 
 pub mod blocks;
@@ -18,6 +19,7 @@ pub mod checksum;
 pub mod ids;
 pub mod pick;
 pub mod prompt;
+pub mod recent;
 pub mod sync;
 pub mod table;
 pub mod usage;

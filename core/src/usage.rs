@@ -16,11 +16,14 @@
 //! `prompt_logprobs`, `prompt_token_ids`, `kv_transfer_params` and `input_messages` follow it and can
 //! be of any size, which is why a fixed tail of the body would not do.
 //!
+//! Beside the figures the answer's name is read (`id`), for requests that build on a stored answer.
+//!
 //! Absent on purpose: keys written with escapes, and events whose data spans several lines. vLLM and
 //! SGLang write neither.
 
 mod find;
 mod machine;
+mod name;
 
 use machine::Machine;
 
@@ -124,6 +127,12 @@ impl UsageScanner {
         if piece.last() == Some(&b'\n') {
             self.line = Line::Begin(0);
         }
+    }
+
+    /// The answer's name: the first `id` at the top, or in an event's `response` or `message`.
+    #[must_use]
+    pub fn id(&self) -> Option<&[u8]> {
+        self.machine.id()
     }
 
     /// What the body said so far: of each figure, the last one given.

@@ -15,6 +15,8 @@ pub struct ParsedRequest {
     pub cache_salt: Option<String>,
     /// `session_id`, if it is a string: a tie-breaker between replicas.
     pub session_id: Option<String>,
+    /// `user`, if it is a string: who asks, which some take for a session.
+    pub user: Option<String>,
     /// `previous_response_id`, if it is a string: the history is kept by the engine that answered
     /// before, and only by that.
     pub previous_response_id: Option<String>,
@@ -47,6 +49,7 @@ pub fn parse_request(api: Api, body: &[u8]) -> Result<ParsedRequest, Skip> {
         model: string("model"),
         cache_salt: string("cache_salt"),
         session_id: string("session_id"),
+        user: string("user"),
         previous_response_id: string("previous_response_id").filter(|_| api == Api::Responses),
         stream: field(&body, "stream").is_some_and(|v| v.is_true()),
         bytes,

@@ -5,6 +5,7 @@
 //! fixed size.
 
 use super::find;
+use super::name::Name;
 use super::{Cached, Usage};
 
 /// An object whose keys are read.
@@ -28,6 +29,8 @@ enum Leaf {
     CacheRead,
     CacheCreation,
     CachedTokens,
+    /// Not a figure: the answer's name.
+    Id,
 }
 
 /// What a key's value is to us.
@@ -43,6 +46,7 @@ impl Node {
         match (self, key) {
             (Self::Root, b"message" | b"response") => Child::Node(Self::Wrapper),
             (Self::Root | Self::Wrapper, b"usage") => Child::Node(Self::Usage),
+            (Self::Root | Self::Wrapper, b"id") => Child::Leaf(Leaf::Id),
             (Self::Usage, b"prompt_tokens_details" | b"input_tokens_details") => {
                 Child::Node(Self::Details)
             }
@@ -151,6 +155,7 @@ impl Figures {
             Leaf::CacheCreation => plain(&mut self.cache_creation),
             Leaf::CacheRead => cached(&mut self.cache_read),
             Leaf::CachedTokens => cached(&mut self.cached_tokens),
+            Leaf::Id => {}
         }
     }
 }
@@ -168,6 +173,7 @@ pub(super) struct Machine {
     child: Child,
     scalar: Scalar,
     figures: Figures,
+    id: Name,
 }
 
 impl Default for Machine {
@@ -185,15 +191,17 @@ impl Default for Machine {
             child: Child::Node(Node::Root),
             scalar: Scalar::default(),
             figures: Figures::default(),
+            id: Name::default(),
         }
     }
 }
 
 impl Machine {
-    /// Another value begins; figures stay.
+    /// Another value begins; figures and name stay.
     pub(super) fn begin(&mut self) {
         *self = Self {
             figures: self.figures,
+            id: self.id,
             ..Self::default()
         };
     }
@@ -219,14 +227,20 @@ impl Machine {
         if std::mem::take(&mut self.escaped) {
             return rest.get(1..).unwrap_or_default();
         }
-        let Some(end) = find::string_end(rest) else {
+        let end = find::string_end(rest);
+        if self.at == At::Text && self.child == Child::Leaf(Leaf::Id) {
+            self.id.push(rest.get(..end.unwrap_or(rest.len())));
+        }
+        let Some(end) = end else {
             return &[];
         };
         if rest.get(end) == Some(&b'\\') {
             self.escaped = true;
+            self.id.escape();
         } else if self.at == At::SkipText {
             self.at = At::Skip;
         } else {
+            self.id.end();
             self.at = At::Next;
         }
         rest.get(end + 1..).unwrap_or_default()
@@ -313,6 +327,7 @@ impl Machine {
             }
             b'"' => {
                 self.leaf(None);
+                self.id.begin(self.child == Child::Leaf(Leaf::Id));
                 self.at = At::Text;
             }
             _ => {
@@ -355,6 +370,10 @@ impl Machine {
         if let Child::Leaf(leaf) = self.child {
             self.figures.set(leaf, count);
         }
+    }
+
+    pub(super) fn id(&self) -> Option<&[u8]> {
+        self.id.get()
     }
 
     pub(super) fn usage(&self) -> Usage {

@@ -136,3 +136,35 @@ fn a_number_at_the_limit() {
     assert_eq!(cached("18446744073709551616"), Cached::Null);
     assert_eq!(cached(&"9".repeat(100_000)), Cached::Null);
 }
+
+#[test]
+fn the_answers_name_is_read_in_pieces_of_any_size() {
+    let whole = json!({"id": "resp_0a1b", "object": "response", "output": [{"id": "msg_1"}]});
+    let created =
+        json!({"type": "response.created", "response": {"id": "resp_0a1b", "output": []}});
+    let item = json!({"type": "response.output_item.added", "item": {"id": "msg_1"}});
+    let done = json!({"type": "response.completed", "response": {"id": "resp_other"}});
+    for (framing, body) in [
+        (Framing::Json, whole.to_string()),
+        (Framing::Events, events(&[item, created, done])),
+    ] {
+        for size in [1, 2, 5, 1_000] {
+            let mut scanner = UsageScanner::new(framing);
+            for piece in body.as_bytes().chunks(size) {
+                scanner.feed(piece);
+            }
+            assert_eq!(scanner.id(), Some(&b"resp_0a1b"[..]), "by {size}");
+        }
+    }
+    for odd in [
+        json!({"id": ""}),
+        json!({"id": "x".repeat(129)}),
+        json!({"id": "a\"b"}),
+        json!({"id": 7}),
+        json!({"choices": [{"id": "x"}], "idx": "y"}),
+    ] {
+        let mut scanner = UsageScanner::new(Framing::Json);
+        scanner.feed(odd.to_string().as_bytes());
+        assert_eq!(scanner.id(), None, "{odd}");
+    }
+}

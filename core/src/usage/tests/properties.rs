@@ -33,7 +33,7 @@ fn keys() -> impl Strategy<Value = String> {
         6 => prop::sample::select(vec![
             "usage", "message", "response", "prompt_tokens_details", "input_tokens_details",
             "prompt_tokens", "input_tokens", "cached_tokens", "cache_read_input_tokens",
-            "cache_creation_input_tokens", "choices", "cached_tokens_per_turn",
+            "id", "cache_creation_input_tokens", "choices", "cached_tokens_per_turn",
         ]).prop_map(str::to_owned),
         1 => texts(),
     ]
@@ -79,9 +79,19 @@ struct Naive {
     creation: Option<u64>,
     read: Option<Option<u64>>,
     cached: Option<Option<u64>>,
+    id: Option<String>,
 }
 
 impl Naive {
+    /// The first that is neither empty, nor long, nor written with escapes.
+    fn take_id(&mut self, id: &Value) {
+        let Some(text) = id.as_str() else { return };
+        let plain = id.to_string() == ["\"", text, "\""].concat();
+        if plain && (1..=128).contains(&text.len()) {
+            self.id.get_or_insert(text.to_owned());
+        }
+    }
+
     fn take(&mut self, value: &Value) {
         let Some(root) = value.as_object() else {
             return;
@@ -90,9 +100,15 @@ impl Naive {
         for (key, value) in root {
             match key.as_str() {
                 "usage" => self.take_usage(value),
+                "id" => self.take_id(value),
                 "message" | "response" => {
-                    if let Some(usage) = value.get("usage") {
-                        self.take_usage(usage);
+                    let fields = value.as_object().into_iter().flatten();
+                    for (key, value) in fields {
+                        match key.as_str() {
+                            "usage" => self.take_usage(value),
+                            "id" => self.take_id(value),
+                            _ => {}
+                        }
                     }
                 }
                 _ => {}
@@ -122,6 +138,11 @@ impl Naive {
         }
     }
 
+    fn all(&self) -> (Usage, Option<Vec<u8>>) {
+        let id = self.id.as_ref().map(|id| id.as_bytes().to_vec());
+        (self.usage(), id)
+    }
+
     fn usage(&self) -> Usage {
         let apart = self.read.flatten().unwrap_or(0) + self.creation.unwrap_or(0);
         Usage {
@@ -137,7 +158,11 @@ impl Naive {
 }
 
 /// A body cut at any places.
-fn scan_at(framing: Framing, body: &[u8], cuts: &[prop::sample::Index]) -> Usage {
+fn scan_at(
+    framing: Framing,
+    body: &[u8],
+    cuts: &[prop::sample::Index],
+) -> (Usage, Option<Vec<u8>>) {
     let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(body.len() + 1)).collect();
     cuts.extend([0, body.len()]);
     cuts.sort_unstable();
@@ -145,7 +170,7 @@ fn scan_at(framing: Framing, body: &[u8], cuts: &[prop::sample::Index]) -> Usage
     for pair in cuts.windows(2) {
         scanner.feed(&body[pair[0]..pair[1]]);
     }
-    scanner.usage()
+    (scanner.usage(), scanner.id().map(<[u8]>::to_vec))
 }
 
 proptest! {
@@ -160,7 +185,7 @@ proptest! {
         let text = if pretty { serde_json::to_string_pretty(&body).unwrap() } else { body.to_string() };
         let mut naive = Naive::default();
         naive.take(&body);
-        prop_assert_eq!(scan_at(Framing::Json, text.as_bytes(), &cuts), naive.usage(), "{}", text);
+        prop_assert_eq!(scan_at(Framing::Json, text.as_bytes(), &cuts), naive.all(), "{}", text);
     }
 
     #[test]
@@ -173,7 +198,7 @@ proptest! {
             naive.take(value);
         }
         let text = events(&data);
-        prop_assert_eq!(scan_at(Framing::Events, text.as_bytes(), &cuts), naive.usage(), "{}", text);
+        prop_assert_eq!(scan_at(Framing::Events, text.as_bytes(), &cuts), naive.all(), "{}", text);
     }
 
     #[test]
