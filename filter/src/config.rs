@@ -37,6 +37,8 @@ pub struct Config {
     /// One in this many requests asks its engine for a full report of what it has cached, in pools
     /// that take such reports; 0: none.
     pub full_report_sample: u32,
+    /// Requests of one `user` (a field of the body) are a session, where nothing else names one.
+    pub session_from_user: bool,
 }
 
 #[derive(Deserialize)]
@@ -49,6 +51,7 @@ struct Raw {
     stale_after_ms: Option<u64>,
     timing_sample: Option<u32>,
     full_report_sample: Option<u32>,
+    session_from_user: Option<bool>,
 }
 
 #[derive(Deserialize)]
@@ -103,6 +106,7 @@ pub fn parse(json: &[u8]) -> Result<Config, String> {
         stale_after_ms: raw.stale_after_ms.unwrap_or(STALE_AFTER_MS),
         timing_sample: raw.timing_sample.unwrap_or(TIMING_SAMPLE),
         full_report_sample: raw.full_report_sample.unwrap_or(0),
+        session_from_user: raw.session_from_user.unwrap_or(false),
     })
 }
 

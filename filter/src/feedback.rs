@@ -19,7 +19,7 @@ use prefix_picker_core::usage::{Cached, Framing, Usage, UsageScanner};
 use crate::host::Host;
 
 pub use figures::{Figures, POOLS_MAX};
-pub use settling::{Settling, Sibling};
+pub use settling::{NOTES, Sibling};
 
 /// Bytes of a response taken out of Envoy at once, so that no response makes a VM's memory grow.
 const SLICE_BYTES: usize = 64 << 10;
@@ -209,6 +209,15 @@ impl Reading {
             }
             scanner.feed(&piece);
             start += piece.len();
+        }
+    }
+
+    /// The answer's name, once it has passed.
+    #[must_use]
+    pub fn id(&self) -> Option<&[u8]> {
+        match self {
+            Self::Scan(scanner) => scanner.id(),
+            Self::Unreadable => None,
         }
     }
 

@@ -4,7 +4,7 @@
 //!
 //! | job | modules |
 //! |---|---|
-//! | a request: hold, parse, look up, name endpoints, continue | [`router`], [`pools`], [`load`] |
+//! | a request: hold, parse, look up, name endpoints, continue | [`router`], [`pools`], [`load`], [`recent`] |
 //! | the response: what the engine found cached, against what was predicted | [`feedback`] |
 //! | the table: one poller per Envoy process brings it into shared data | [`sync`], [`lease`] |
 //!
@@ -22,7 +22,10 @@ pub mod metrics;
 pub mod pools;
 pub mod profiles;
 pub mod reason;
+pub mod recent;
+pub mod replicas;
 pub mod router;
+pub mod session;
 pub mod sync;
 pub mod vm;
 

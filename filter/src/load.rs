@@ -1,6 +1,6 @@
 //! Work in flight, per replica, over all VMs of this Envoy process.
 //!
-//! Each VM that serves requests claims a slot `pp/load/<n>` and is its only writer: absolute
+//! Each VM that serves requests claims a slot `pp/work/<n>` and is its only writer: absolute
 //! totals, so that nothing drifts. Readers sum the slots. A slot whose beat has stood still for
 //! [`SILENT_US`] by the reader's own clock is ignored: its VM is gone, and its streams with it. A
 //! VM that was only stalled rewrites everything at its next beat.
@@ -8,15 +8,16 @@
 //! Totals are kept by endpoint and published by replica number: numbers change with the epoch,
 //! streams outlive it.
 
+mod slot;
+
 use std::rc::Rc;
 
 use hashbrown::HashMap;
 use prefix_picker_core::ids::ReplicaIndex;
-use prefix_picker_core::sync::SyncError;
-use prefix_picker_core::sync::cursor::{Reader, Writer};
 
 use crate::host::Host;
 use crate::pools::View;
+use slot::Published;
 
 /// Slots that may be claimed: more VMs than any Envoy has workers.
 const SLOTS_MAX: usize = 256;
@@ -34,35 +35,49 @@ const CLAIM_AFTER_US: u64 = 30_000_000;
 pub struct Work {
     /// Requests.
     pub requests: u32,
-    /// Uncached prompt tokens of requests whose prefill has not ended.
+    /// What is to be computed of requests whose prefill has not ended, in
+    /// [`prefill_work`](prefix_picker_core::pick::cost::prefill_work) tokens.
     pub tokens: u64,
+    /// Prompt tokens of all requests, computed or not: what their decoding drags along.
+    pub context: u64,
 }
 
 impl Work {
     fn add(&mut self, other: Self) {
         self.requests = self.requests.saturating_add(other.requests);
         self.tokens = self.tokens.saturating_add(other.tokens);
+        self.context = self.context.saturating_add(other.context);
     }
 
     fn sub(&mut self, other: Self) {
         self.requests = self.requests.saturating_sub(other.requests);
         self.tokens = self.tokens.saturating_sub(other.tokens);
+        self.context = self.context.saturating_sub(other.context);
     }
+}
+
+/// What a request brings along.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Brings {
+    /// To be computed, as in [`Work::tokens`].
+    pub tokens: u64,
+    /// The prompt's tokens.
+    pub context: u64,
+    /// Its prefill ends so many microseconds from now, where nothing else will tell: the headers of a
+    /// response that is no stream come with its last token. `None`: the first byte of the stream does.
+    pub prefill_us: Option<u64>,
 }
 
 /// One request's part of the load. Given back exactly once, by [`Loads::end`].
+#[derive(Debug, PartialEq, Eq)]
+pub struct Ticket(u64);
+
+/// A request that is not over.
 #[derive(Debug)]
-pub struct Ticket {
+struct Open {
     endpoint: Rc<str>,
     work: Work,
-}
-
-impl Ticket {
-    /// Where the request counts now.
-    #[must_use]
-    pub fn endpoint(&self) -> &str {
-        &self.endpoint
-    }
+    prefill_ends_us: Option<u64>,
 }
 
 #[derive(Debug, Default)]
@@ -80,6 +95,8 @@ pub struct Loads {
     beat: u64,
     published_us: u64,
     own: HashMap<Rc<str>, Work>,
+    open: HashMap<u64, Open>,
+    next_ticket: u64,
     others: HashMap<u16, Work>,
     others_epoch: u64,
     read_us: Option<u64>,
@@ -96,6 +113,8 @@ impl Loads {
             beat: 0,
             published_us: 0,
             own: HashMap::new(),
+            open: HashMap::new(),
+            next_ticket: 0,
             others: HashMap::new(),
             others_epoch: 0,
             read_us: None,
@@ -104,50 +123,99 @@ impl Loads {
     }
 
     /// A request goes to an endpoint.
-    pub fn start(&mut self, host: &impl Host, view: &View, endpoint: &str, tokens: u64) -> Ticket {
-        let endpoint: Rc<str> = match self.own.get_key_value(endpoint) {
-            Some((known, _)) => Rc::clone(known),
-            None => Rc::from(endpoint),
-        };
+    pub fn start(
+        &mut self,
+        host: &impl Host,
+        view: &View,
+        endpoint: &str,
+        brings: Brings,
+    ) -> Ticket {
         let work = Work {
             requests: 1,
-            tokens,
+            tokens: brings.tokens,
+            context: brings.context,
         };
-        self.own.entry(Rc::clone(&endpoint)).or_default().add(work);
+        let now_us = host.monotonic_us();
+        let open = Open {
+            endpoint: self.give(endpoint, work),
+            work,
+            prefill_ends_us: brings.prefill_us.map(|us| now_us.saturating_add(us)),
+        };
+        let ticket = self.next_ticket;
+        self.next_ticket += 1;
+        self.open.insert(ticket, open);
         self.publish(host, Some(view));
-        Ticket { endpoint, work }
+        Ticket(ticket)
     }
 
     /// Its prompt is computed.
-    pub fn prefill_ended(&mut self, host: &impl Host, view: Option<&View>, ticket: &mut Ticket) {
-        let tokens = std::mem::take(&mut ticket.work.tokens);
-        if tokens != 0 {
-            self.take(
-                &ticket.endpoint,
-                Work {
-                    requests: 0,
-                    tokens,
-                },
-            );
+    pub fn prefill_ended(&mut self, host: &impl Host, view: Option<&View>, ticket: &Ticket) {
+        if self.take_prefill(ticket.0) {
             self.publish(host, view);
         }
     }
 
-    /// It turned out to be served elsewhere.
-    pub fn moved(&mut self, host: &impl Host, view: Option<&View>, ticket: &mut Ticket, to: &str) {
-        self.take(&ticket.endpoint, ticket.work);
-        ticket.endpoint = Rc::from(to);
-        self.own
-            .entry(Rc::clone(&ticket.endpoint))
-            .or_default()
-            .add(ticket.work);
+    /// False: there was nothing left of it.
+    fn take_prefill(&mut self, ticket: u64) -> bool {
+        let Some(open) = self.open.get_mut(&ticket) else {
+            return false;
+        };
+        open.prefill_ends_us = None;
+        let tokens = std::mem::take(&mut open.work.tokens);
+        let endpoint = Rc::clone(&open.endpoint);
+        let work = Work {
+            tokens,
+            ..Work::default()
+        };
+        self.take(&endpoint, work);
+        tokens != 0
+    }
+
+    /// Ends prefills whose time is over.
+    fn end_prefills(&mut self, now_us: u64) -> bool {
+        let due = |open: &Open| open.prefill_ends_us.is_some_and(|at| at <= now_us);
+        let ended = self.open.iter().filter(|(_, open)| due(open));
+        let ended: Vec<u64> = ended.map(|(&ticket, _)| ticket).collect();
+        let changed = ended.iter().map(|&ticket| self.take_prefill(ticket));
+        changed.fold(false, |any, this| any | this)
+    }
+
+    /// It turned out to be served elsewhere. True: than where it counted until now.
+    pub fn moved(
+        &mut self,
+        host: &impl Host,
+        view: Option<&View>,
+        ticket: &Ticket,
+        to: &str,
+    ) -> bool {
+        let Some(open) = self.open.get(&ticket.0).filter(|o| &*o.endpoint != to) else {
+            return false;
+        };
+        let (from, work) = (Rc::clone(&open.endpoint), open.work);
+        self.take(&from, work);
+        let to = self.give(to, work);
+        if let Some(open) = self.open.get_mut(&ticket.0) {
+            open.endpoint = to;
+        }
         self.publish(host, view);
+        true
     }
 
     /// It is over.
     pub fn end(&mut self, host: &impl Host, view: Option<&View>, ticket: Ticket) {
-        self.take(&ticket.endpoint, ticket.work);
-        self.publish(host, view);
+        if let Some(open) = self.open.remove(&ticket.0) {
+            self.take(&open.endpoint, open.work);
+            self.publish(host, view);
+        }
+    }
+
+    fn give(&mut self, endpoint: &str, work: Work) -> Rc<str> {
+        let endpoint: Rc<str> = match self.own.get_key_value(endpoint) {
+            Some((known, _)) => Rc::clone(known),
+            None => Rc::from(endpoint),
+        };
+        self.own.entry(Rc::clone(&endpoint)).or_default().add(work);
+        endpoint
     }
 
     fn take(&mut self, endpoint: &str, work: Work) {
@@ -159,10 +227,11 @@ impl Loads {
         }
     }
 
-    /// Keeps the slot alive; called on every tick.
+    /// Keeps the slot alive, and ends prefills by the clock; called on every tick.
     pub fn beat(&mut self, host: &impl Host, view: Option<&View>, now_us: u64) {
+        let changed = self.end_prefills(now_us);
         let due = now_us.saturating_sub(self.published_us) >= BEAT_EVERY_US;
-        if due && !self.own.is_empty() {
+        if changed || due && !self.own.is_empty() {
             self.publish(host, view);
         }
     }
@@ -284,51 +353,7 @@ impl Loads {
 }
 
 fn key(n: usize) -> String {
-    format!("pp/load/{n}")
-}
-
-/// A slot's value.
-struct Published {
-    owner: u64,
-    beat: u64,
-    epoch: u64,
-    work: Vec<(u16, Work)>,
-}
-
-impl Published {
-    fn encode(&self) -> Vec<u8> {
-        let mut w = Writer::default();
-        w.u64(self.owner);
-        w.u64(self.beat);
-        w.u64(self.epoch);
-        for &(replica, work) in &self.work {
-            w.u16(replica);
-            w.u32(work.requests);
-            w.u64(work.tokens);
-        }
-        w.into_bytes()
-    }
-
-    fn decode(bytes: &[u8]) -> Result<Self, SyncError> {
-        let mut r = Reader::new(bytes);
-        let (owner, beat, epoch) = (r.u64()?, r.u64()?, r.u64()?);
-        let mut work = Vec::new();
-        while !r.rest().is_empty() {
-            work.push((
-                r.u16()?,
-                Work {
-                    requests: r.u32()?,
-                    tokens: r.u64()?,
-                },
-            ));
-        }
-        Ok(Self {
-            owner,
-            beat,
-            epoch,
-            work,
-        })
-    }
+    format!("pp/work/{n}")
 }
 
 #[cfg(test)]

@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use hashbrown::HashMap;
 use prefix_picker_core::ids::{Epoch, ReplicaIndex};
+use prefix_picker_core::recent::place;
 use prefix_picker_core::sync::cursor::{Reader, Writer};
 use prefix_picker_core::sync::{Head, LoraHead, PoolHead, ReplicaHead, SyncError};
 use prefix_picker_core::table::TableShape;
@@ -77,6 +78,7 @@ pub struct View {
     /// The table, once one is complete.
     pub table: Option<Table>,
     by_endpoint: HashMap<String, ReplicaIndex>,
+    by_place: HashMap<u64, ReplicaIndex>,
 }
 
 /// What a request wants of a pool.
@@ -139,10 +141,13 @@ impl View {
             .iter()
             .map(|r| (r.endpoint.clone(), r.index))
             .collect();
+        let replicas = head.replicas.iter();
+        let by_place = replicas.map(|r| (place(&r.endpoint), r.index)).collect();
         Ok(Self {
             head,
             table,
             by_endpoint,
+            by_place,
         })
     }
 
@@ -222,6 +227,12 @@ impl View {
             .iter()
             .find(|r| r.index == index)
             .map(|r| r.endpoint.as_str())
+    }
+
+    /// The replica at a claim's place.
+    #[must_use]
+    pub fn replica_of_place(&self, place: u64) -> Option<ReplicaIndex> {
+        self.by_place.get(&place).copied()
     }
 
     /// The replica behind an endpoint.

@@ -8,6 +8,10 @@ use prefix_picker_core::prompt::Skip;
 pub enum Reason {
     /// The prompt was looked up and placed.
     Picked(pick::Reason),
+    /// Placed where the same prefix was sent a moment ago; no event says so yet.
+    Recent,
+    /// It builds on an answer that one replica keeps: sent there.
+    Pinned,
     /// The prompt could not be told; placed by load.
     Skipped(Skip),
     /// Not a POST.
@@ -42,7 +46,9 @@ pub enum Reason {
     Aborted,
 }
 
-const OWN: [Reason; 15] = [
+const OWN: [Reason; 17] = [
+    Reason::Recent,
+    Reason::Pinned,
     Reason::Method,
     Reason::Path,
     Reason::ContentType,
@@ -74,6 +80,8 @@ impl Reason {
     pub fn as_str(self) -> &'static str {
         match self {
             Self::Picked(reason) => reason.as_str(),
+            Self::Recent => "recent",
+            Self::Pinned => "pinned",
             Self::Skipped(skip) => skip.as_str(),
             Self::Method => "method",
             Self::Path => "path",

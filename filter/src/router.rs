@@ -7,21 +7,29 @@
 //! Every path continues, with one counted [`Reason`]. The destination header is set once at most,
 //! while Envoy still holds the headers: writing a header makes Envoy route again.
 
+pub mod blocks;
+pub mod choose;
 pub mod complexity;
 pub mod decide;
 pub mod gate;
+pub mod held;
+pub mod pace;
 pub mod report;
+mod response;
+pub mod stored_answers;
 
 use crate::config::Config;
 use crate::feedback::{Expected, Reading};
 use crate::host::Host;
-use crate::load::Ticket;
+use crate::load::{Brings, Ticket};
 use crate::metrics::{Phase, Timer};
 use crate::reason::Reason;
+use crate::recent::{Claimed, SENT};
 use crate::vm::Vm;
 use decide::Plan;
 use gate::Gate;
 use prefix_picker_core::prompt::Api;
+use prefix_picker_core::recent::place;
 
 /// The header that Envoy's `override_host` policy reads: endpoints in the order to try.
 pub const DESTINATION_HEADER: &str = "x-gateway-destination-endpoint";
@@ -33,6 +41,12 @@ pub const STATE_ENDPOINT: &str = "prefix_picker.endpoint";
 pub const STATE_PREDICTED: &str = "prefix_picker.predicted_tokens";
 /// Prompt tokens that the engine did find cached, by its response.
 pub const STATE_CACHED: &str = "prefix_picker.cached_tokens";
+
+/// What was sent counts as held for so long beyond the expected prefill, in milliseconds, if no answer
+/// begins before.
+const SENT_MS: u64 = 10_000;
+/// And in all no longer than this.
+const SENT_MAX_MS: u64 = 60_000;
 
 /// What Envoy does next with the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,8 +77,14 @@ pub struct Request {
     stage: Stage,
     named: Vec<String>,
     ticket: Option<Ticket>,
+    /// What was noted as sent, until it is known who serves it.
+    claimed: Vec<Claimed>,
+    /// Its interface, once that is known.
+    api: Option<Api>,
     /// The response is a stream: its headers come before the prefill's end.
     streamed: bool,
+    /// Who keeps the answer, until that is noted.
+    keeper: Option<String>,
     /// What its response will be compared with, until it was.
     expected: Option<Expected>,
     reading: Option<Reading>,
@@ -76,7 +96,10 @@ impl Default for Request {
             stage: Stage::New,
             named: Vec::new(),
             ticket: None,
+            claimed: Vec::new(),
+            api: None,
             streamed: false,
+            keeper: None,
             expected: None,
             reading: None,
         }
@@ -102,6 +125,7 @@ impl Request {
                 cap,
                 unknown_length,
             } => {
+                self.api = Some(api);
                 self.stage = Stage::Holding {
                     api,
                     cap,
@@ -113,7 +137,7 @@ impl Request {
                 reason,
                 body_bytes: Some(bytes),
             } => {
-                let plan = decide::by_load(vm, host, reason, bytes);
+                let plan = decide::by_load(vm, host, config, reason, bytes);
                 self.go(vm, host, plan)
             }
             Gate::Pass {
@@ -152,7 +176,7 @@ impl Request {
             } else {
                 Reason::BodyTooLarge
             };
-            let plan = decide::by_load(vm, host, reason, bytes as u64);
+            let plan = decide::by_load(vm, host, config, reason, bytes as u64);
             return self.go(vm, host, plan);
         }
         if !end_of_stream {
@@ -189,7 +213,7 @@ impl Request {
         let body = host.request_body(bytes);
         timer.lap(host, &vm.metrics, Phase::Copy);
         let plan = if body.is_empty() {
-            decide::by_load(vm, host, Reason::NoBody, 0)
+            decide::by_load(vm, host, config, Reason::NoBody, 0)
         } else {
             decide::by_prompt(vm, host, config, api, &body, &mut timer)
         };
@@ -218,8 +242,18 @@ impl Request {
             host.set_filter_state(STATE_ENDPOINT, endpoints.as_bytes());
             host.add(vm.metrics.named, 1);
             if let Some(view) = vm.heads.last().cloned() {
-                self.ticket = Some(vm.loads.start(host, &view, first, plan.uncached_tokens));
+                let prefill_us = (!plan.streamed).then(|| plan.prefill_ms.saturating_mul(1_000));
+                let brings = Brings {
+                    tokens: plan.uncached_tokens,
+                    context: plan.prompt_tokens.into(),
+                    prefill_us,
+                };
+                self.ticket = Some(vm.loads.start(host, &view, first, brings));
+                vm.note_ours(host, &view, first);
             }
+            let ttl_ms = SENT_MS.saturating_add(plan.prefill_ms).min(SENT_MAX_MS);
+            let claim = |look| SENT.claim(host, look, place(first), ttl_ms);
+            self.claimed = plan.sent.into_iter().map(claim).collect();
         }
         if let Some(predicted) = plan.predicted_tokens {
             host.set_filter_state(STATE_PREDICTED, predicted.to_string().as_bytes());
@@ -229,115 +263,6 @@ impl Request {
         self.named = plan.endpoints;
         self.expected = plan.expected;
         self.pass(vm, host, plan.reason)
-    }
-
-    /// The response's headers: by now it is known who serves the request.
-    pub fn on_response_headers(&mut self, vm: &mut Vm, host: &impl Host, end_of_stream: bool) {
-        if self.ticket.is_none() {
-            return;
-        }
-        let as_named = self.check_served(vm, host);
-        let content_type = host.response_header("content-type").unwrap_or_default();
-        self.streamed = content_type.starts_with("text/event-stream");
-        let ok = host.response_header(":status").as_deref() == Some("200");
-        if !(as_named && ok) || end_of_stream {
-            let gone = self.expected.take();
-            if let Some(sibling) = gone.and_then(|expected| expected.sibling) {
-                vm.settling.failed(sibling);
-            }
-        } else if self.expected.is_some() {
-            let encoding = host.response_header("content-encoding");
-            self.reading = Some(Reading::of(&content_type, encoding.as_deref()));
-        }
-        if end_of_stream || !self.streamed {
-            self.prefill_ended(vm, host);
-        }
-    }
-
-    /// A piece of the response's body: read as it passes, never held.
-    pub fn on_response_body(
-        &mut self,
-        vm: &mut Vm,
-        host: &impl Host,
-        bytes: usize,
-        end_of_stream: bool,
-    ) {
-        if let Some(reading) = &mut self.reading {
-            reading.pass(host, bytes);
-        }
-        if self.streamed && bytes > 0 {
-            self.streamed = false;
-            self.prefill_ended(vm, host);
-        }
-        if end_of_stream {
-            self.on_response_end(vm, host);
-        }
-    }
-
-    /// The response is complete: with the last piece of its body, or its trailers.
-    pub fn on_response_end(&mut self, vm: &mut Vm, host: &impl Host) {
-        let (Some(expected), Some(reading)) = (self.expected.take(), self.reading.take()) else {
-            return;
-        };
-        let judged = expected.judge(reading.usage());
-        if let Some(cached) = judged.cached {
-            host.set_filter_state(STATE_CACHED, cached.to_string().as_bytes());
-        }
-        vm.feedback.count(host, &expected, &judged);
-    }
-
-    /// The stream is over, whatever way. May be called again.
-    pub fn on_end(&mut self, vm: &mut Vm, host: &impl Host) {
-        if matches!(self.stage, Stage::Holding { .. }) {
-            self.stage = Stage::Done;
-            vm.metrics.request(host, Reason::Aborted);
-        }
-        let unanswered = self.expected.take().filter(|_| self.reading.is_none());
-        if let Some(sibling) = unanswered.and_then(|expected| expected.sibling) {
-            vm.settling.failed(sibling);
-        }
-        if let Some(ticket) = self.ticket.take() {
-            let view = vm.heads.last().cloned();
-            vm.loads.end(host, view.as_deref(), ticket);
-        }
-    }
-
-    fn prefill_ended(&mut self, vm: &mut Vm, host: &impl Host) {
-        if let Some(sibling) = self.expected.as_ref().and_then(|e| e.sibling) {
-            vm.settling.answered(sibling, host.monotonic_us());
-        }
-        if let Some(ticket) = &mut self.ticket {
-            let view = vm.heads.last().cloned();
-            vm.loads.prefill_ended(host, view.as_deref(), ticket);
-        }
-    }
-
-    /// Compares who was named with who serves; the load follows the latter. True: it is the one named
-    /// first.
-    fn check_served(&mut self, vm: &mut Vm, host: &impl Host) -> bool {
-        let Some(ticket) = &mut self.ticket else {
-            return false;
-        };
-        let attempt = host.property(&["upstream", "request_attempt_count"]);
-        let attempt = attempt.and_then(|b| Some(u64::from_le_bytes(b.try_into().ok()?)));
-        let attempt = attempt.unwrap_or(1).max(1);
-        if attempt > 1 {
-            host.add(vm.metrics.retried, 1);
-        }
-        let served = host.property(&["upstream", "address"]);
-        let served = served.and_then(|served| String::from_utf8(served).ok());
-        let Some(served) = served.filter(|served| !served.is_empty()) else {
-            return false;
-        };
-        let at = usize::try_from(attempt - 1).unwrap_or(usize::MAX);
-        if self.named.get(at).is_some_and(|named| *named != served) {
-            host.add(vm.metrics.missed_override, 1);
-        }
-        if ticket.endpoint() != served {
-            let view = vm.heads.last().cloned();
-            vm.loads.moved(host, view.as_deref(), ticket, &served);
-        }
-        self.named.first() == Some(&served)
     }
 }
 

@@ -14,6 +14,9 @@
 //! | `pp/gateway` | a random name of this process |
 //! | `pp/token-id-pools` | pools that got token-id prompts, one a line |
 //!
+//! Others' are `pp/work/<n>` ([`crate::load`]), `pp/sent/<n>`, `pp/answers/<n>` and `pp/settling/<n>`
+//! ([`crate::recent`]), and the lease.
+//!
 //! Keys in Envoy's shared data are never freed. Their number is bounded by the largest table there
 //! was; a set of keys that is left behind is overwritten with empty values.
 
@@ -25,6 +28,7 @@ pub use poller::Poller;
 
 use crate::config::Config;
 use crate::host::Host;
+use crate::router::choose::look_around;
 use crate::vm::Vm;
 
 /// Rewritten with each answer.
@@ -65,8 +69,11 @@ impl Freshness {
 pub fn tick(vm: &mut Vm, host: &impl Host, config: &Config, root: u32) {
     vm.freshness.observe(host);
     let now_us = host.monotonic_us();
-    let view = vm.heads.last().cloned();
+    let view = vm.heads.read(host);
     vm.loads.beat(host, view.as_deref(), now_us);
+    if let Some(view) = view {
+        look_around(vm, host, &view);
+    }
     let held_before = vm.lease.is_held();
     if !vm.lease.tick(host, now_us / 1_000) {
         vm.poller.stand_down();

@@ -22,6 +22,8 @@ pub(crate) struct FakeHost {
     pub(crate) now_us: Cell<u64>,
     pub(crate) shared: RefCell<BTreeMap<String, (Vec<u8>, u32)>>,
     cas: Cell<u32>,
+    /// Reads and writes of shared data.
+    pub(crate) shared_calls: Cell<u64>,
     pub(crate) request_headers: RefCell<BTreeMap<String, String>>,
     pub(crate) response_headers: RefCell<BTreeMap<String, String>>,
     /// Whether Envoy still holds the request headers: touching them otherwise fails the test.
@@ -131,6 +133,7 @@ impl Host for FakeHost {
     }
 
     fn shared(&self, key: &str) -> Shared {
+        self.shared_calls.set(self.shared_calls.get() + 1);
         let shared = self.shared.borrow();
         shared
             .get(key)
@@ -141,6 +144,7 @@ impl Host for FakeHost {
     }
 
     fn set_shared(&self, key: &str, value: &[u8], expected: u32) -> Result<(), CasMismatch> {
+        self.shared_calls.set(self.shared_calls.get() + 1);
         let mut shared = self.shared.borrow_mut();
         // As Envoy: a key that was never set takes any version.
         if let Some((_, cas)) = shared.get(key)

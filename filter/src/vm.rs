@@ -3,14 +3,17 @@
 
 use std::cell::RefCell;
 
-use crate::feedback::{Figures, Settling};
+use crate::feedback::{Figures, NOTES};
 use crate::host::Host;
 use crate::lease::Lease;
 use crate::load::Loads;
 use crate::metrics::Metrics;
-use crate::pools::HeadCache;
+use crate::pools::{HeadCache, View};
 use crate::profiles::Profiles;
+use crate::recent::SENT;
+use crate::replicas::Replicas;
 use crate::router::report::Reports;
+use crate::router::stored_answers::ANSWERS;
 use crate::sync::{Freshness, Poller};
 
 /// All of it.
@@ -24,6 +27,8 @@ pub struct Vm {
     pub profiles: Profiles,
     /// Work in flight.
     pub loads: Loads,
+    /// What replicas say, and how much of it is others'.
+    pub replicas: Replicas,
     /// Who polls.
     pub lease: Lease,
     /// The poller's state, idle in most VMs.
@@ -34,8 +39,6 @@ pub struct Vm {
     pub metrics: Metrics,
     /// Predictions against what engines report.
     pub feedback: Figures,
-    /// Requests whose events may be under way.
-    pub settling: Settling,
     /// Full reports asked for.
     pub reports: Reports,
     /// Requests until the next timed one.
@@ -50,20 +53,33 @@ impl Vm {
     pub fn new(host: &impl Host) -> Self {
         let mut random = Random(host.random_seed());
         let id = random.draw();
+        SENT.prepare(host);
+        ANSWERS.prepare(host);
+        NOTES.prepare(host);
         Self {
             random,
             heads: HeadCache::default(),
             profiles: Profiles::default(),
             loads: Loads::new(id),
+            replicas: Replicas::default(),
             lease: Lease::new(id),
             poller: Poller::default(),
             freshness: Freshness::default(),
             metrics: Metrics::define(host),
             feedback: Figures::default(),
-            settling: Settling::default(),
             reports: Reports::default(),
             untimed: 0,
             token_id_pools: Vec::new(),
+        }
+    }
+}
+
+impl Vm {
+    /// Takes notice of how many requests an endpoint has from this Envoy now.
+    pub fn note_ours(&mut self, host: &impl Host, view: &View, endpoint: &str) {
+        if let Some(replica) = view.replica_at(endpoint) {
+            let ours = self.loads.on(replica, endpoint).requests;
+            self.replicas.note_ours(endpoint, ours, host.monotonic_us());
         }
     }
 }

@@ -2,8 +2,12 @@ mod bench;
 mod feedback;
 mod lora;
 mod pace;
+mod recent;
 mod report;
 mod served;
+mod sessions;
+mod simulation;
+mod stored_answers;
 
 use prefix_picker_core::prompt::Profile;
 use prefix_picker_core::sync::ReplicaState;

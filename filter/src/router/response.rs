@@ -1,0 +1,156 @@
+//! The response: who serves, when the prefill ends, what the engine says, and the end.
+
+use prefix_picker_core::prompt::Api;
+use prefix_picker_core::recent::place;
+
+use super::{Request, STATE_CACHED, Stage, stored_answers};
+use crate::feedback::Reading;
+use crate::host::Host;
+use crate::reason::Reason;
+use crate::recent::SENT;
+use crate::vm::Vm;
+
+/// Events of a prompt are there within this time after its answer began, in milliseconds.
+const EVENTS_MS: u64 = 1_000;
+impl Request {
+    /// The response's headers: by now it is known who serves the request.
+    pub fn on_response_headers(&mut self, vm: &mut Vm, host: &impl Host, end_of_stream: bool) {
+        let keeps = self.api == Some(Api::Responses);
+        if self.ticket.is_none() && !keeps {
+            return;
+        }
+        let status = host.response_header(":status").unwrap_or_default();
+        let served = host.property(&["upstream", "address"]);
+        let served = served.and_then(|served| String::from_utf8(served).ok());
+        let served = served.filter(|served| !served.is_empty());
+        let as_named = self.check_served(vm, host, served.as_deref(), status.starts_with('2'));
+        let content_type = host.response_header("content-type").unwrap_or_default();
+        self.streamed = content_type.starts_with("text/event-stream");
+        let readable = status == "200" && !end_of_stream;
+        if !(as_named && readable) {
+            let gone = self.expected.take();
+            if let Some(sibling) = gone.and_then(|expected| expected.sibling) {
+                sibling.failed(host);
+            }
+        }
+        self.keeper = served.filter(|_| keeps && readable);
+        if self.expected.is_some() || self.keeper.is_some() {
+            let encoding = host.response_header("content-encoding");
+            self.reading = Some(Reading::of(&content_type, encoding.as_deref()));
+        }
+        if end_of_stream || !self.streamed {
+            self.prefill_ended(vm, host);
+        }
+    }
+
+    /// A piece of the response's body: read as it passes, never held.
+    pub fn on_response_body(
+        &mut self,
+        vm: &mut Vm,
+        host: &impl Host,
+        bytes: usize,
+        end_of_stream: bool,
+    ) {
+        if let Some(reading) = &mut self.reading {
+            reading.pass(host, bytes);
+            if let (Some(keeper), Some(id)) = (&self.keeper, reading.id()) {
+                stored_answers::note(host, id, keeper);
+                self.keeper = None;
+            }
+        }
+        if self.streamed && bytes > 0 {
+            self.streamed = false;
+            self.prefill_ended(vm, host);
+        }
+        if end_of_stream {
+            self.on_response_end(vm, host);
+        }
+    }
+
+    /// The response is complete: with the last piece of its body, or its trailers.
+    pub fn on_response_end(&mut self, vm: &mut Vm, host: &impl Host) {
+        let (Some(expected), Some(reading)) = (self.expected.take(), self.reading.take()) else {
+            return;
+        };
+        let judged = expected.judge(reading.usage());
+        if let Some(cached) = judged.cached {
+            host.set_filter_state(STATE_CACHED, cached.to_string().as_bytes());
+        }
+        vm.feedback.count(host, &expected, &judged);
+    }
+
+    /// The stream is over, whatever way. May be called again.
+    pub fn on_end(&mut self, vm: &mut Vm, host: &impl Host) {
+        if matches!(self.stage, Stage::Holding { .. }) {
+            self.stage = Stage::Done;
+            vm.metrics.request(host, Reason::Aborted);
+        }
+        let unanswered = self.expected.take().filter(|_| self.reading.is_none());
+        if let Some(sibling) = unanswered.and_then(|expected| expected.sibling) {
+            sibling.failed(host);
+        }
+        if let Some(ticket) = self.ticket.take() {
+            let view = vm.heads.last().cloned();
+            vm.loads.end(host, view.as_deref(), ticket);
+        }
+        // Nobody answered: nobody has computed it.
+        self.take_back(host);
+    }
+
+    fn take_back(&mut self, host: &impl Host) {
+        for claimed in self.claimed.drain(..) {
+            SENT.release(host, &claimed);
+        }
+    }
+
+    fn prefill_ended(&mut self, vm: &mut Vm, host: &impl Host) {
+        if let Some(sibling) = self.expected.as_ref().and_then(|e| e.sibling) {
+            sibling.answered(host);
+        }
+        for claimed in self.claimed.drain(..) {
+            SENT.settle(host, &claimed, EVENTS_MS);
+        }
+        if let Some(ticket) = &self.ticket {
+            let view = vm.heads.last().cloned();
+            vm.loads.prefill_ended(host, view.as_deref(), ticket);
+        }
+    }
+
+    /// Compares who was named with who serves; the load follows the latter, and what was noted as
+    /// sent does so if the request was `taken` and not refused. True: it is the one named first.
+    fn check_served(
+        &mut self,
+        vm: &mut Vm,
+        host: &impl Host,
+        served: Option<&str>,
+        taken: bool,
+    ) -> bool {
+        if !taken {
+            self.take_back(host);
+        }
+        let claimed = std::mem::take(&mut self.claimed);
+        let (Some(ticket), Some(served)) = (&self.ticket, served) else {
+            self.claimed = claimed;
+            self.take_back(host);
+            return false;
+        };
+        let attempt = host.property(&["upstream", "request_attempt_count"]);
+        let attempt = attempt.and_then(|b| Some(u64::from_le_bytes(b.try_into().ok()?)));
+        let attempt = attempt.unwrap_or(1).max(1);
+        if attempt > 1 {
+            host.add(vm.metrics.retried, 1);
+        }
+        let at = usize::try_from(attempt - 1).unwrap_or(usize::MAX);
+        if self.named.get(at).is_some_and(|named| named != served) {
+            host.add(vm.metrics.missed_override, 1);
+        }
+        let view = vm.heads.last().cloned();
+        if vm.loads.moved(host, view.as_deref(), ticket, served) {
+            let moved = |claimed| SENT.moved(host, claimed, place(served));
+            self.claimed = claimed.into_iter().map(moved).collect();
+        } else {
+            self.claimed = claimed;
+        }
+        self.named.first().is_some_and(|named| named == served)
+    }
+}
