@@ -55,6 +55,12 @@ pub(crate) async fn simulated(places: &Places, requests: u64) -> Result<()> {
         places,
         Options {
             engine_args,
+            // Else the control plane learns only from the first such prompts that there are any, and
+            // what engines have by then is never announced again.
+            control_plane_edits: vec![(
+                "  models: [sim]\n".to_owned(),
+                "  models: [sim]\n  token_ids: on\n".to_owned(),
+            )],
             ..Options::default()
         },
     )

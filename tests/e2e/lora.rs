@@ -141,6 +141,8 @@ impl Case {
             this.dropped_blocks().await.is_ok_and(|n| n > 0)
         })
         .await?;
+        // Each engine is asked by itself.
+        tokio::time::sleep(Duration::from_millis(300)).await;
         let (cached, entry) = self.ask_exactly("sql", &system).await?;
         ensure!(
             (cached, entry.predicted_tokens) == (0, Some(0)),

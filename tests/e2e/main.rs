@@ -4,6 +4,7 @@
 //! reduced run of `make test`. Ends with `N passed, N failed`.
 
 mod accuracy;
+mod bursts;
 mod exact;
 mod faults;
 mod feedback;
@@ -20,7 +21,7 @@ use anyhow::Result;
 use prefix_picker_tests::stack::Places;
 
 /// All cases, in the order of a whole run.
-const CASES: [(&str, &str); 11] = [
+const CASES: [(&str, &str); 13] = [
     (
         "accuracy",
         "what the filter predicts is what the engine had cached",
@@ -28,6 +29,14 @@ const CASES: [(&str, &str); 11] = [
     (
         "feedback",
         "predictions are compared with what engines report; a wrong template raises the alarm",
+    ),
+    (
+        "siblings",
+        "a burst of prompts with one start shares two engines before any event",
+    ),
+    (
+        "cold",
+        "different prompts at once are spread over idle engines",
     ),
     (
         "propagation",
@@ -68,6 +77,8 @@ async fn case(name: &str, places: &Places, short: bool) -> Result<()> {
         "vllm_exact" => exact::generating(places).await,
         "vllm_embeddings" => exact::embedding(places).await,
         "feedback" => feedback::feedback(places, short).await,
+        "siblings" => bursts::siblings(places, short).await,
+        "cold" => bursts::cold(places, short).await,
         "propagation" => propagation::propagation(places, if short { 40 } else { 300 }).await,
         "forged" => headers::forged(places).await,
         "lora" => lora::lora(places).await,

@@ -8,7 +8,7 @@ mod observe;
 mod places;
 
 pub use places::{Cut, Options, Places};
-use places::{edit, replace};
+use places::{add_engines, edit, replace};
 
 use anyhow::{Context, Result, bail};
 
@@ -22,6 +22,7 @@ use crate::process::Process;
 const SHIPPED: [u16; 12] = [
     10000, 9901, 9400, 8101, 8102, 8103, 5557, 5558, 5559, 5560, 5561, 5562,
 ];
+const SHIPPED_ENGINES: usize = 3;
 /// Envoy's workers.
 const WORKERS: &str = "2";
 
@@ -67,10 +68,10 @@ impl Stack {
             std::env::temp_dir().join(format!("prefix-picker-e2e-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
         std::fs::create_dir_all(&dir)?;
-        let free = ports::free(SHIPPED.len())?;
+        let free = ports::free(3 + 3 * (SHIPPED_ENGINES + options.more_engines))?;
         let at = |i: usize| free.get(i).copied().unwrap_or_default();
-        let mut engines: Vec<_> = (0..3)
-            .map(|i| (at(3 + i), at(6 + 2 * i), at(7 + 2 * i)))
+        let mut engines: Vec<_> = (0..SHIPPED_ENGINES + options.more_engines)
+            .map(|i| (at(3 + 3 * i), at(4 + 3 * i), at(5 + 3 * i)))
             .collect();
         if !options.external_engines.is_empty() {
             engines.clone_from(&options.external_engines);
@@ -112,10 +113,11 @@ impl Stack {
     fn moves(&self) -> Vec<(u16, u16)> {
         let p = &self.ports;
         let mut to = vec![p.envoy, p.admin, p.control_plane];
-        to.extend(p.engines.iter().map(|e| e.0));
+        let shipped = || p.engines.iter().take(SHIPPED_ENGINES);
+        to.extend(shipped().map(|e| e.0));
         // Fewer engines than shipped: nothing names the others, see `write_files`.
-        to.resize(6, 1);
-        to.extend(p.engines.iter().flat_map(|e| [e.1, e.2]));
+        to.resize(3 + SHIPPED_ENGINES, 1);
+        to.extend(shipped().flat_map(|e| [e.1, e.2]));
         SHIPPED.iter().copied().zip(to).collect()
     }
 
@@ -123,6 +125,12 @@ impl Stack {
         let root = &self.places.root;
         let moves = self.moves();
         let envoy = std::fs::read_to_string(root.join("envoy/envoy.yaml"))?;
+        let beyond = self
+            .ports
+            .engines
+            .get(SHIPPED_ENGINES..)
+            .unwrap_or_default();
+        let envoy = add_engines(&envoy, beyond);
         let surplus = SHIPPED
             .get(3 + self.ports.engines.len()..6)
             .unwrap_or_default();
@@ -141,6 +149,7 @@ impl Stack {
         let file = self.options.control_plane_file.clone();
         let file = file.unwrap_or_else(|| root.join("envoy/prefix-picker.yaml"));
         let text = std::fs::read_to_string(&file).with_context(|| file.display().to_string())?;
+        let text = add_engines(&text, beyond);
         let text = replace(
             &ports::substitute(&text, &moves),
             &self.options.control_plane_edits,

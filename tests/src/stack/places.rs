@@ -83,6 +83,27 @@ pub struct Options {
     pub external_engines: Vec<(u16, u16, u16)>,
     /// No control plane at all.
     pub no_control_plane: bool,
+    /// Simulated engines beyond the three shipped ones.
+    pub more_engines: usize,
+}
+
+/// `text` with a copy of each line of the third shipped engine for every engine beyond: `(HTTP, events,
+/// replay)` ports.
+pub(super) fn add_engines(text: &str, beyond: &[(u16, u16, u16)]) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for line in text.lines() {
+        lines.push(line.to_owned());
+        if !line.contains("8103") {
+            continue;
+        }
+        for (number, (http, events, replay)) in (4..).zip(beyond) {
+            let line = line.replace("8103", &http.to_string());
+            let line = line.replace("5561", &events.to_string());
+            let line = line.replace("5562", &replay.to_string());
+            lines.push(line.replace("engine-3", &format!("engine-{number}")));
+        }
+    }
+    lines.join("\n")
 }
 
 /// `text` without the cuts and with the edits of Envoy's file.

@@ -1,0 +1,107 @@
+//! Requests that come faster than events.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use prefix_picker_tests::access_log::Entry;
+use prefix_picker_tests::client::{Client, Reply};
+use prefix_picker_tests::stack::{Options, Places, Stack};
+use serde_json::Value;
+
+use crate::faults::{chat, words};
+
+const PATH: &str = "/v1/chat/completions";
+
+/// As fast as a real engine: a prompt of 4,000 tokens takes 0.2 s.
+fn options(engines: usize) -> Options {
+    Options {
+        more_engines: engines - 3,
+        engine_args: vec!["--speed".to_owned(), "1".to_owned()],
+        ..Options::default()
+    }
+}
+
+/// Sends these, each so long after the one before; what came back and what Envoy logged, in order.
+async fn burst(
+    stack: &mut Stack,
+    client: &Client,
+    name: &str,
+    bodies: Vec<Value>,
+    apart: Duration,
+) -> Result<Vec<(Reply, Entry)>> {
+    let mut sent = Vec::new();
+    for (n, body) in bodies.into_iter().enumerate() {
+        let (client, id) = (client.clone(), format!("{name}-{n}"));
+        sent.push(tokio::spawn(async move {
+            tokio::time::sleep(apart * u32::try_from(n)?).await;
+            let reply = client.post(PATH, &body, &id, &[]).await?;
+            ensure!(reply.status == 200, "{id}: {} {}", reply.status, reply.body);
+            anyhow::Ok((reply, id))
+        }));
+    }
+    let mut answered = Vec::new();
+    for request in sent {
+        let (reply, id) = request.await??;
+        answered.push((reply, stack.log.wait(&id).await?));
+    }
+    Ok(answered)
+}
+
+fn engines_of(answered: &[(Reply, Entry)]) -> BTreeSet<&str> {
+    let upstreams = answered.iter().map(|(_, entry)| entry.upstream.as_deref());
+    upstreams.flatten().collect()
+}
+
+/// 8 prompts that share 4,000 tokens, within 50 ms, on 8 idle engines: two engines at most compute
+/// what they share, although no event can say yet who has it.
+pub(crate) async fn siblings(places: &Places, short: bool) -> Result<()> {
+    let mut stack = Stack::start("siblings", places, options(8)).await?;
+    let client = stack.client()?;
+    for round in 0..if short { 4 } else { 20 } {
+        let system = words(100 + round, 3_000);
+        let bodies = (0..8).map(|n| chat(&system, &words(1_000 + round * 10 + n, 30)));
+        let name = format!("siblings-{round}");
+        let apart = Duration::from_millis(6);
+        let answered = burst(&mut stack, &client, &name, bodies.collect(), apart).await?;
+        let reasons: Vec<&str> = answered
+            .iter()
+            .filter_map(|(_, e)| e.reason.as_deref())
+            .collect();
+        let engines = engines_of(&answered);
+        let cached = answered.iter().map(|(reply, _)| reply.cached_tokens);
+        let cached: Vec<u64> = cached.map(Option::unwrap_or_default).collect();
+        println!(
+            "  {} engines; {reasons:?}; cached {cached:?}",
+            engines.len()
+        );
+        ensure!(engines.len() <= 2, "round {round}: {engines:?}");
+        let hits = cached.iter().filter(|&&tokens| tokens > 2_000).count();
+        ensure!(hits >= 6, "round {round}: only {hits} found it cached");
+    }
+    // Their figures are ahead of the events: no alarm.
+    stack.settle().await?;
+    let metrics = stack.control_plane_metrics().await?;
+    let alarm = metrics
+        .lines()
+        .find(|l| l.starts_with("prefix_picker_prediction_mismatch{"));
+    let alarm = alarm.context("no prediction_mismatch")?;
+    ensure!(alarm.ends_with(" 0"), "{alarm}");
+    Ok(())
+}
+
+/// 10 prompts that share nothing, at once, on 4 idle engines: three at least are used.
+pub(crate) async fn cold(places: &Places, short: bool) -> Result<()> {
+    let mut stack = Stack::start("cold", places, options(4)).await?;
+    let client = stack.client()?;
+    for round in 0..if short { 4 } else { 20 } {
+        let bodies = (0..10).map(|n| chat(&words(5_000 + round * 10 + n, 400), "Hi."));
+        let name = format!("cold-{round}");
+        let answered = burst(&mut stack, &client, &name, bodies.collect(), Duration::ZERO).await?;
+        let engines = engines_of(&answered);
+        println!("  {} engines", engines.len());
+        ensure!(engines.len() >= 3, "round {round}: {engines:?}");
+        stack.settle().await?;
+    }
+    Ok(())
+}
