@@ -5,6 +5,8 @@
 
 use serde::Deserialize;
 
+use crate::mode::Mode;
+
 /// Longest body held, unless the configuration says otherwise: just under Envoy's stock buffer
 /// limit of 1 MiB, over which Envoy itself answers 413.
 pub const MAX_BODY_BYTES: u64 = 1_048_000;
@@ -39,6 +41,10 @@ pub struct Config {
     pub full_report_sample: u32,
     /// Requests of one `user` (a field of the body) are a session, where nothing else names one.
     pub session_from_user: bool,
+    /// What is done with requests whose route says nothing else.
+    pub mode: Mode,
+    /// Of those to enforce so many in a hundred are; the others are in shadow.
+    pub percent: u8,
 }
 
 #[derive(Deserialize)]
@@ -52,6 +58,8 @@ struct Raw {
     timing_sample: Option<u32>,
     full_report_sample: Option<u32>,
     session_from_user: Option<bool>,
+    mode: Option<Mode>,
+    percent: Option<u8>,
 }
 
 #[derive(Deserialize)]
@@ -93,6 +101,10 @@ pub fn parse(json: &[u8]) -> Result<Config, String> {
     if max_chunked_body_bytes > max_body_bytes {
         wrong.push("max_chunked_body_bytes: must not be larger than max_body_bytes".to_owned());
     }
+    let percent = raw.percent.unwrap_or(100);
+    if percent > 100 {
+        wrong.push("percent: must be 0 to 100".to_owned());
+    }
     if !wrong.is_empty() {
         return Err(wrong.join("; "));
     }
@@ -107,6 +119,8 @@ pub fn parse(json: &[u8]) -> Result<Config, String> {
         timing_sample: raw.timing_sample.unwrap_or(TIMING_SAMPLE),
         full_report_sample: raw.full_report_sample.unwrap_or(0),
         session_from_user: raw.session_from_user.unwrap_or(false),
+        mode: raw.mode.unwrap_or_default(),
+        percent,
     })
 }
 

@@ -19,6 +19,7 @@ pub mod host;
 pub mod lease;
 pub mod load;
 pub mod metrics;
+pub mod mode;
 pub mod pools;
 pub mod profiles;
 pub mod reason;

@@ -103,6 +103,15 @@ pub struct Metrics {
     phases: Vec<MetricId>,
     /// Requests for which an endpoint was named.
     pub named: MetricId,
+    /// Requests for which an endpoint was chosen but not named: in shadow.
+    pub shadowed: MetricId,
+    /// Of those, served by the endpoint that was chosen all the same.
+    pub shadow_agreed: MetricId,
+    /// Of requests in shadow whose response told: prompt tokens that the chosen replicas hold, by the
+    /// table.
+    pub shadow_predicted: MetricId,
+    /// Of the same: prompt tokens found cached where Envoy sent them.
+    pub shadow_cached: MetricId,
     /// Prompt tokens that the table said the chosen replicas hold.
     pub matched_tokens: MetricId,
     /// Estimated prompt tokens of all requests whose prompt was looked up.
@@ -161,6 +170,10 @@ impl Metrics {
                 .map(|p| host.histogram(&tagged("phase_microseconds", "phase", p.as_str())))
                 .collect(),
             named: counter("named_total"),
+            shadowed: counter("shadow_total"),
+            shadow_agreed: counter("shadow_agreed_total"),
+            shadow_predicted: counter("shadow_predicted_tokens_total"),
+            shadow_cached: counter("shadow_cached_tokens_total"),
             matched_tokens: counter("matched_tokens_total"),
             prompt_tokens: counter("prompt_tokens_total"),
             page_reads: counter("page_reads_total"),

@@ -14,6 +14,8 @@ pub enum Reason {
     Pinned,
     /// The prompt could not be told; placed by load.
     Skipped(Skip),
+    /// The filter is switched off here.
+    Off,
     /// Not a POST.
     Method,
     /// Not a path with prompts.
@@ -46,7 +48,8 @@ pub enum Reason {
     Aborted,
 }
 
-const OWN: [Reason; 17] = [
+const OWN: [Reason; 18] = [
+    Reason::Off,
     Reason::Recent,
     Reason::Pinned,
     Reason::Method,
@@ -83,6 +86,7 @@ impl Reason {
             Self::Recent => "recent",
             Self::Pinned => "pinned",
             Self::Skipped(skip) => skip.as_str(),
+            Self::Off => "off",
             Self::Method => "method",
             Self::Path => "path",
             Self::ContentType => "content_type",

@@ -23,6 +23,7 @@ use crate::feedback::{Expected, Reading};
 use crate::host::Host;
 use crate::load::{Brings, Ticket};
 use crate::metrics::{Phase, Timer};
+use crate::mode::Mode;
 use crate::reason::Reason;
 use crate::recent::{Claimed, SENT};
 use crate::vm::Vm;
@@ -35,7 +36,7 @@ use prefix_picker_core::recent::place;
 pub const DESTINATION_HEADER: &str = "x-gateway-destination-endpoint";
 /// Filter state, in the access log as `%FILTER_STATE(wasm.<name>:PLAIN)%`: why.
 pub const STATE_REASON: &str = "prefix_picker.reason";
-/// The endpoints named, as in the header.
+/// The endpoints named, as in the header; in shadow, those that would have been.
 pub const STATE_ENDPOINT: &str = "prefix_picker.endpoint";
 /// Prompt tokens that the engine will find cached there, by the table.
 pub const STATE_PREDICTED: &str = "prefix_picker.predicted_tokens";
@@ -79,6 +80,10 @@ pub struct Request {
     ticket: Option<Ticket>,
     /// What was noted as sent, until it is known who serves it.
     claimed: Vec<Claimed>,
+    /// What may be done with it.
+    mode: Mode,
+    /// In shadow: tokens that the chosen replica holds, by the table.
+    shadow: Option<u64>,
     /// Its interface, once that is known.
     api: Option<Api>,
     /// The response is a stream: its headers come before the prefill's end.
@@ -97,6 +102,8 @@ impl Default for Request {
             named: Vec::new(),
             ticket: None,
             claimed: Vec::new(),
+            mode: Mode::Enforce,
+            shadow: None,
             api: None,
             streamed: false,
             keeper: None,
@@ -118,6 +125,10 @@ impl Request {
         // Not a client's to set: it is an instruction to Envoy's balancer.
         if host.request_header(DESTINATION_HEADER).is_some() {
             host.remove_request_header(DESTINATION_HEADER);
+        }
+        self.mode = Mode::of_request(host, config, vm.random.draw());
+        if self.mode == Mode::Off {
+            return self.pass(vm, host, Reason::Off);
         }
         match gate::check(host, config, end_of_stream) {
             Gate::Hold {
@@ -217,7 +228,7 @@ impl Request {
         } else {
             decide::by_prompt(vm, host, config, api, &body, &mut timer)
         };
-        if writable {
+        if writable && self.mode == Mode::Enforce {
             report::ask(vm, host, config, &plan, &body);
         }
         let flow = self.go(vm, host, plan);
@@ -238,9 +249,14 @@ impl Request {
     fn go(&mut self, vm: &mut Vm, host: &impl Host, plan: Plan) -> Flow {
         if let Some(first) = plan.endpoints.first() {
             let endpoints = plan.endpoints.join(",");
-            host.set_request_header(DESTINATION_HEADER, &endpoints);
+            if self.mode == Mode::Enforce {
+                host.set_request_header(DESTINATION_HEADER, &endpoints);
+                host.add(vm.metrics.named, 1);
+            } else {
+                host.add(vm.metrics.shadowed, 1);
+                self.shadow = plan.predicted_tokens.map(u64::from);
+            }
             host.set_filter_state(STATE_ENDPOINT, endpoints.as_bytes());
-            host.add(vm.metrics.named, 1);
             if let Some(view) = vm.heads.last().cloned() {
                 let prefill_us = (!plan.streamed).then(|| plan.prefill_ms.saturating_mul(1_000));
                 let brings = Brings {

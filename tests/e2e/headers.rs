@@ -8,6 +8,51 @@ use crate::faults::{chat, words};
 
 const HEADER: &str = "x-gateway-destination-endpoint";
 
+/// A route's metadata goes before the filter's configuration: in shadow endpoints are chosen and nothing is
+/// named, so that Envoy's own balancer decides.
+pub(crate) async fn shadow(places: &Places) -> Result<()> {
+    let route = "              - match: {prefix: \"/\"}\n";
+    let metadata = "metadata: {filter_metadata: {prefix-picker: {mode: enforce, percent: 0}}}";
+    let options = Options {
+        envoy_edits: vec![(
+            route.to_owned(),
+            format!("{route}                {metadata}\n"),
+        )],
+        ..Options::default()
+    };
+    let mut stack = Stack::start("shadow", places, options).await?;
+    let client = stack.client()?;
+    let body = chat(&words(7, 300), "Hi.");
+    let mut engines = std::collections::BTreeSet::new();
+    for i in 0..20 {
+        stack.settle().await?;
+        let id = format!("shadow-{i}");
+        let reply = client.post("/v1/chat/completions", &body, &id, &[]).await?;
+        ensure!(reply.status == 200, "{id}: {}", reply.status);
+        let entry = stack.log.wait(&id).await?;
+        ensure!(entry.endpoint.is_some(), "{id}: nothing chosen");
+        engines.extend(entry.upstream);
+    }
+    let shadowed = stack.filter_metric("shadow_total").await?;
+    let agreed = stack.filter_metric("shadow_agreed_total").await?;
+    let named = stack.filter_metric("named_total").await?;
+    let predicted = stack.filter_metric("shadow_predicted_tokens_total").await?;
+    let cached = stack.filter_metric("shadow_cached_tokens_total").await?;
+    println!(
+        "  {shadowed} in shadow, {agreed} agreed; predicted {predicted}, cached {cached} tokens"
+    );
+    ensure!(
+        (shadowed, named) == (20, 0),
+        "{shadowed} in shadow, {named} named"
+    );
+    ensure!(engines.len() > 1, "all went to {engines:?}");
+    ensure!(
+        agreed < shadowed && predicted > 0 && cached > 0,
+        "nothing was compared"
+    );
+    Ok(())
+}
+
 /// A client's own destination header changes nothing: not for a matched prompt, not for an unmatched
 /// one, not for requests that the filter leaves alone.
 pub(crate) async fn forged(places: &Places) -> Result<()> {

@@ -21,7 +21,7 @@ use anyhow::Result;
 use prefix_picker_tests::stack::Places;
 
 /// All cases, in the order of a whole run.
-const CASES: [(&str, &str); 13] = [
+const CASES: [(&str, &str); 14] = [
     (
         "accuracy",
         "what the filter predicts is what the engine had cached",
@@ -45,6 +45,10 @@ const CASES: [(&str, &str); 13] = [
     (
         "forged",
         "a client's own destination header never chooses the endpoint",
+    ),
+    (
+        "shadow",
+        "by a route's metadata: endpoints are chosen and counted, and Envoy decides",
     ),
     (
         "lora",
@@ -81,6 +85,7 @@ async fn case(name: &str, places: &Places, short: bool) -> Result<()> {
         "cold" => bursts::cold(places, short).await,
         "propagation" => propagation::propagation(places, if short { 40 } else { 300 }).await,
         "forged" => headers::forged(places).await,
+        "shadow" => headers::shadow(places).await,
         "lora" => lora::lora(places).await,
         "odd" => odd::odd(places, short).await,
         "control_plane_killed" => faults::control_plane_killed(places, short).await,

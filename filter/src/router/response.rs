@@ -2,10 +2,12 @@
 
 use prefix_picker_core::prompt::Api;
 use prefix_picker_core::recent::place;
+use prefix_picker_core::usage::Cached;
 
 use super::{Request, STATE_CACHED, Stage, stored_answers};
 use crate::feedback::Reading;
 use crate::host::Host;
+use crate::mode::Mode;
 use crate::reason::Reason;
 use crate::recent::SENT;
 use crate::vm::Vm;
@@ -34,7 +36,8 @@ impl Request {
             }
         }
         self.keeper = served.filter(|_| keeps && readable);
-        if self.expected.is_some() || self.keeper.is_some() {
+        self.shadow = self.shadow.filter(|_| readable);
+        if self.expected.is_some() || self.keeper.is_some() || self.shadow.is_some() {
             let encoding = host.response_header("content-encoding");
             self.reading = Some(Reading::of(&content_type, encoding.as_deref()));
         }
@@ -69,7 +72,16 @@ impl Request {
 
     /// The response is complete: with the last piece of its body, or its trailers.
     pub fn on_response_end(&mut self, vm: &mut Vm, host: &impl Host) {
-        let (Some(expected), Some(reading)) = (self.expected.take(), self.reading.take()) else {
+        let Some(reading) = self.reading.take() else {
+            return;
+        };
+        if let (Some(predicted), Some(usage)) = (self.shadow.take(), reading.usage())
+            && let Cached::Tokens(cached) = usage.cached
+        {
+            host.add(vm.metrics.shadow_predicted, predicted);
+            host.add(vm.metrics.shadow_cached, cached);
+        }
+        let Some(expected) = self.expected.take() else {
             return;
         };
         let judged = expected.judge(reading.usage());
@@ -141,7 +153,10 @@ impl Request {
             host.add(vm.metrics.retried, 1);
         }
         let at = usize::try_from(attempt - 1).unwrap_or(usize::MAX);
-        if self.named.get(at).is_some_and(|named| named != served) {
+        let first = self.named.first().is_some_and(|named| named == served);
+        if self.mode == Mode::Shadow {
+            host.add(vm.metrics.shadow_agreed, u64::from(first));
+        } else if self.named.get(at).is_some_and(|named| named != served) {
             host.add(vm.metrics.missed_override, 1);
         }
         let view = vm.heads.last().cloned();
@@ -151,6 +166,6 @@ impl Request {
         } else {
             self.claimed = claimed;
         }
-        self.named.first().is_some_and(|named| named == served)
+        first
     }
 }

@@ -1,6 +1,7 @@
 mod bench;
 mod feedback;
 mod lora;
+mod modes;
 mod pace;
 mod recent;
 mod report;

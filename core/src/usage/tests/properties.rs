@@ -86,7 +86,8 @@ impl Naive {
     /// The first that is neither empty, nor long, nor written with escapes.
     fn take_id(&mut self, id: &Value) {
         let Some(text) = id.as_str() else { return };
-        let plain = id.to_string() == ["\"", text, "\""].concat();
+        let json = id.to_string();
+        let plain = json.get(1..json.len() - 1) == Some(text);
         if plain && (1..=128).contains(&text.len()) {
             self.id.get_or_insert(text.to_owned());
         }
