@@ -15,6 +15,7 @@
 
 pub mod config;
 pub mod feedback;
+pub mod health;
 pub mod host;
 pub mod lease;
 pub mod load;

@@ -4,6 +4,7 @@
 //! the end, and cut out by `stats_tags` in Envoy's bootstrap (see envoy/envoy.yaml). All names are
 //! fixed: metrics never expire in Envoy, so no label carries anything that can grow.
 
+use crate::health::record::Signal;
 use crate::host::{Host, MetricId};
 use crate::reason::Reason;
 
@@ -95,6 +96,13 @@ impl PollResult {
     }
 }
 
+/// Attempts that came to nothing, by kind.
+const FAILURES: [(Signal, &str); 3] = [
+    (Signal::Unreached, "unreached"),
+    (Signal::Error, "error"),
+    (Signal::Busy, "busy"),
+];
+
 /// Ids of all metrics, defined once per VM.
 #[derive(Debug)]
 pub struct Metrics {
@@ -122,6 +130,15 @@ pub struct Metrics {
     pub missed_override: MetricId,
     /// Requests that took more than one attempt.
     pub retried: MetricId,
+    upstream: Vec<(Signal, MetricId)>,
+    /// Endpoints ejected, each time.
+    pub ejections: MetricId,
+    /// Endpoints that came back.
+    pub restorations: MetricId,
+    /// Endpoints that are ejected now.
+    pub ejected: MetricId,
+    /// Requests placed among ejected endpoints, since all were.
+    pub all_ejected: MetricId,
     /// Requests that were made to ask the engine for a full report.
     pub full_reports: MetricId,
     /// Bytes of answers from the control plane.
@@ -179,6 +196,19 @@ impl Metrics {
             page_reads: counter("page_reads_total"),
             missed_override: counter("missed_override_total"),
             retried: counter("retried_total"),
+            upstream: FAILURES
+                .iter()
+                .map(|&(signal, kind)| {
+                    (
+                        signal,
+                        host.counter(&tagged("upstream_failures_total", "kind", kind)),
+                    )
+                })
+                .collect(),
+            ejections: counter("ejections_total"),
+            restorations: counter("restorations_total"),
+            ejected: gauge("ejected_endpoints"),
+            all_ejected: counter("all_ejected_total"),
             full_reports: counter("full_reports_total"),
             sync_bytes: counter("sync_bytes_total"),
             sync_pages: counter("sync_pages_total"),
@@ -194,6 +224,13 @@ impl Metrics {
     /// Counts one request.
     pub fn request(&self, host: &impl Host, reason: Reason) {
         if let Some(&(_, id)) = self.requests.iter().find(|&&(r, _)| r == reason) {
+            host.add(id, 1);
+        }
+    }
+
+    /// Counts what became of one attempt, if it came to nothing.
+    pub fn upstream(&self, host: &impl Host, signal: Signal) {
+        if let Some(&(_, id)) = self.upstream.iter().find(|&&(s, _)| s == signal) {
             host.add(id, 1);
         }
     }

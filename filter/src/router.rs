@@ -17,6 +17,7 @@ pub mod pace;
 pub mod report;
 mod response;
 pub mod stored_answers;
+mod tried;
 
 use crate::config::Config;
 use crate::feedback::{Expected, Reading};
@@ -31,6 +32,7 @@ use decide::Plan;
 use gate::Gate;
 use prefix_picker_core::prompt::Api;
 use prefix_picker_core::recent::place;
+use tried::Tried;
 
 /// The header that Envoy's `override_host` policy reads: endpoints in the order to try.
 pub const DESTINATION_HEADER: &str = "x-gateway-destination-endpoint";
@@ -90,6 +92,7 @@ pub struct Request {
     streamed: bool,
     /// Who keeps the answer, until that is noted.
     keeper: Option<String>,
+    tried: Tried,
     /// What its response will be compared with, until it was.
     expected: Option<Expected>,
     reading: Option<Reading>,
@@ -107,6 +110,7 @@ impl Default for Request {
             api: None,
             streamed: false,
             keeper: None,
+            tried: Tried::default(),
             expected: None,
             reading: None,
         }
@@ -257,6 +261,7 @@ impl Request {
                 self.shadow = plan.predicted_tokens.map(u64::from);
             }
             host.set_filter_state(STATE_ENDPOINT, endpoints.as_bytes());
+            self.tried = Tried::sent(host, self.mode == Mode::Enforce);
             if let Some(view) = vm.heads.last().cloned() {
                 let prefill_us = (!plan.streamed).then(|| plan.prefill_ms.saturating_mul(1_000));
                 let brings = Brings {

@@ -74,6 +74,7 @@ pub fn tick(vm: &mut Vm, host: &impl Host, config: &Config, root: u32) {
     if let Some(view) = view {
         look_around(vm, host, &view);
     }
+    vm.health.tick(host, &vm.metrics);
     let held_before = vm.lease.is_held();
     if !vm.lease.tick(host, now_us / 1_000) {
         vm.poller.stand_down();

@@ -4,6 +4,7 @@
 use std::cell::RefCell;
 
 use crate::feedback::{Figures, NOTES};
+use crate::health::Health;
 use crate::host::Host;
 use crate::lease::Lease;
 use crate::load::Loads;
@@ -29,6 +30,8 @@ pub struct Vm {
     pub loads: Loads,
     /// What replicas say, and how much of it is others'.
     pub replicas: Replicas,
+    /// Endpoints that fail.
+    pub health: Health,
     /// Who polls.
     pub lease: Lease,
     /// The poller's state, idle in most VMs.
@@ -53,6 +56,7 @@ impl Vm {
     pub fn new(host: &impl Host) -> Self {
         let mut random = Random(host.random_seed());
         let id = random.draw();
+        Health::prepare(host);
         SENT.prepare(host);
         ANSWERS.prepare(host);
         NOTES.prepare(host);
@@ -62,6 +66,7 @@ impl Vm {
             profiles: Profiles::default(),
             loads: Loads::new(id),
             replicas: Replicas::default(),
+            health: Health::default(),
             lease: Lease::new(id),
             poller: Poller::default(),
             freshness: Freshness::default(),

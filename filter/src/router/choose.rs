@@ -3,9 +3,10 @@
 use std::rc::Rc;
 
 use prefix_picker_core::pick::cost::prefill_work;
-use prefix_picker_core::pick::{self, Candidate, PickInput, hit_tokens};
+use prefix_picker_core::pick::{self, Candidate, Decision, PickInput, hit_tokens};
 use prefix_picker_core::sync::{Pace, ReplicaHead, ReplicaState};
 
+use crate::health::record::Access;
 use crate::host::Host;
 use crate::pools::{View, Wanted};
 use crate::reason::Reason;
@@ -47,20 +48,22 @@ pub fn choose(
     let fresh = vm.freshness.age_ms(host) <= LOADS_FRESH_MS;
     let serves = |r: &&ReplicaHead| r.state.is_pickable() && view.can_serve(r, wanted);
     let replicas: Vec<&ReplicaHead> = view.replicas(pool).filter(serves).collect();
-    let candidates = replicas.iter();
-    let candidates = candidates.map(|r| candidate(vm, r, held_by(r, prompt.holdings), fresh));
-    let mut candidates: Vec<Candidate> = candidates.collect();
-    let paces: Vec<Pace> = replicas.iter().map(|r| r.pace).collect();
-    pace::set_rates(&mut candidates, &paces);
     let block_size = view.pool(pool).map_or(0, |p| p.block_size);
-    let decision = pick::pick(&PickInput {
-        prompt_tokens: prompt.tokens,
-        block_size,
-        candidates: &candidates,
-        prefix_key: prompt.prefix_key,
-        session: prompt.session,
-        looked_up: prompt.looked_up,
-        random: vm.random.draw(),
+    let (candidates, decision) = pick_healthy(vm, host, replicas, |vm, replicas| {
+        let candidate = |r: &&ReplicaHead| candidate(vm, host, r, prompt.holdings, fresh);
+        let mut candidates: Vec<Candidate> = replicas.iter().map(candidate).collect();
+        let paces: Vec<Pace> = replicas.iter().map(|r| r.pace).collect();
+        pace::set_rates(&mut candidates, &paces);
+        let decision = pick::pick(&PickInput {
+            prompt_tokens: prompt.tokens,
+            block_size,
+            candidates: &candidates,
+            prefix_key: prompt.prefix_key,
+            session: prompt.session,
+            looked_up: prompt.looked_up,
+            random: vm.random.draw(),
+        });
+        (candidates, decision)
     });
     let endpoints = decision.endpoints.iter();
     let endpoints = endpoints.filter_map(|&r| view.endpoint(r).map(str::to_owned));
@@ -90,8 +93,46 @@ pub fn choose(
     }
 }
 
-fn candidate(vm: &Vm, replica: &ReplicaHead, held: Held, fresh: bool) -> Candidate {
+/// Picks among the replicas that are not ejected, or among all if all are. One that was ejected gets
+/// one request at a time, as a probe.
+fn pick_healthy(
+    vm: &mut Vm,
+    host: &impl Host,
+    replicas: Vec<&ReplicaHead>,
+    mut pick: impl FnMut(&mut Vm, &[&ReplicaHead]) -> (Vec<Candidate>, Decision),
+) -> (Vec<Candidate>, Decision) {
+    vm.health.refresh(host);
+    let open = |r: &&&ReplicaHead| vm.health.access(host, &r.endpoint) != Access::Closed;
+    let mut healthy: Vec<&ReplicaHead> = replicas.iter().filter(open).copied().collect();
+    while !healthy.is_empty() {
+        let picked = pick(vm, &healthy);
+        let first = picked.1.endpoints.first();
+        let first = healthy.iter().find(|r| Some(&r.index) == first).copied();
+        match first {
+            // Another worker's probe came first.
+            Some(first) if !vm.health.may_send(host, &first.endpoint) => {
+                healthy.retain(|r| r.index != first.index);
+            }
+            _ => return picked,
+        }
+    }
+    if !replicas.is_empty() {
+        host.add(vm.metrics.all_ejected, 1);
+    }
+    pick(vm, &replicas)
+}
+
+fn candidate(
+    vm: &Vm,
+    host: &impl Host,
+    replica: &ReplicaHead,
+    holdings: &Holdings,
+    fresh: bool,
+) -> Candidate {
+    let held = held_by(replica, holdings);
     let ours = vm.loads.on(replica.index, &replica.endpoint);
+    // What it refused or failed lately counts as if it waited there.
+    let strain = vm.health.strain(host, &replica.endpoint);
     let requests = ours.requests;
     // What it is computing of this very prompt need not be waited for more than anywhere else.
     let under_way = prefill_work(held.announced, held.any);
@@ -99,7 +140,8 @@ fn candidate(vm: &Vm, replica: &ReplicaHead, held: Held, fresh: bool) -> Candida
         matched_tokens: held.gpu,
         any_tokens: held.any,
         backlog_tokens: ours.tokens.saturating_sub(under_way),
-        requests,
+        requests: requests.saturating_add(strain),
+        waiting: strain,
         context_tokens: ours.context,
         ..Candidate::new(replica.index)
     };
@@ -109,9 +151,11 @@ fn candidate(vm: &Vm, replica: &ReplicaHead, held: Held, fresh: bool) -> Candida
     let waiting = vm.replicas.waiting(&replica.endpoint);
     let requests = requests.saturating_add(vm.replicas.foreign(&replica.endpoint));
     Candidate {
-        requests,
+        requests: requests.saturating_add(strain),
         // Nobody waits any more where there are not more than can run.
-        waiting: waiting.min(requests.saturating_sub(replica.running)),
+        waiting: waiting
+            .min(requests.saturating_sub(replica.running))
+            .saturating_add(strain),
         kv_usage_permille: replica.kv_usage_permille,
         ramp_permille: replica.pace.ramp_permille,
         ..candidate

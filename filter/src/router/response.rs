@@ -14,6 +14,7 @@ use crate::vm::Vm;
 
 /// Events of a prompt are there within this time after its answer began, in milliseconds.
 const EVENTS_MS: u64 = 1_000;
+
 impl Request {
     /// The response's headers: by now it is known who serves the request.
     pub fn on_response_headers(&mut self, vm: &mut Vm, host: &impl Host, end_of_stream: bool) {
@@ -22,6 +23,8 @@ impl Request {
             return;
         }
         let status = host.response_header(":status").unwrap_or_default();
+        let code = status.parse().ok();
+        self.tried.learn(vm, host, &self.named, code);
         let served = host.property(&["upstream", "address"]);
         let served = served.and_then(|served| String::from_utf8(served).ok());
         let served = served.filter(|served| !served.is_empty());
@@ -105,6 +108,7 @@ impl Request {
             let view = vm.heads.last().cloned();
             vm.loads.end(host, view.as_deref(), ticket);
         }
+        self.tried.end(vm, host, &self.named);
         // Nobody answered: nobody has computed it.
         self.take_back(host);
     }

@@ -1,5 +1,6 @@
 mod bench;
 mod feedback;
+mod health;
 mod lora;
 mod modes;
 mod pace;

@@ -139,7 +139,7 @@ fn what_was_not_predicted_or_went_elsewhere_is_not_compared() {
     };
     // Not 200.
     let mut r = b.chat(&text(1));
-    none(&mut b, &mut r, &[(":status", "503"), JSON[1]]);
+    none(&mut b, &mut r, &[(":status", "404"), JSON[1]]);
     // Served by another.
     b.property("upstream.address", b"10.0.0.2:8000");
     let mut r = b.chat(&text(1));

@@ -155,7 +155,7 @@ fn a_sibling_that_fails_leaves_the_first_ones_claim() {
     let (mut first, home) = g.chat(&long(1));
     let (mut second, there) = g.chat(&long(1));
     assert_eq!(home, there);
-    g.answer(&mut second, &home, "503");
+    g.answer(&mut second, &home, "404");
     let (_held, there) = g.chat(&long(1));
     assert_eq!((there, g.reason().as_str()), (home.clone(), "recent"));
     g.answer(&mut first, &home, "200");

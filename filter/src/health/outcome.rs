@@ -1,0 +1,202 @@
+//! What a response tells of the endpoints that were tried.
+//!
+//! Of the attempts of a request Envoy shows the number and the last one. With `n` attempts the first
+//! `n - 1` of the endpoints named came to nothing: no connection, reset before an answer began, or a
+//! status that the route retries, which of them is not told. An answer that Envoy gives itself says by
+//! its response flags whether the last one did so too.
+
+use super::record::Signal;
+use crate::host::Host;
+
+/// Response flags of Envoy's own answers (`response.flags`) that say that the endpoint failed: reset by
+/// it, no connection, connection ended, protocol error. Not: overflow, timeouts, no healthy host, nor
+/// the client having gone.
+pub const FAILED_FLAGS: u64 = 0x10 | 0x20 | 0x40 | 0x80_0000;
+/// The flag that says that the client has gone.
+pub const CLIENT_GONE_FLAG: u64 = 0x4000;
+/// What `response.code_details` says where an endpoint answered.
+const ANSWERED: &str = "via_upstream";
+
+/// What was seen of one attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// It is known what became of it.
+    Signal(Signal),
+    /// Another attempt took its place.
+    Replaced,
+}
+
+/// One attempt.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Outcome {
+    /// Where it went.
+    pub endpoint: String,
+    /// What was seen.
+    pub seen: Seen,
+}
+
+/// What Envoy says of a request's attempts.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attempts {
+    /// How many there were; 0 or 1: one, or not told.
+    pub count: u64,
+    /// The answer's status; `None`: there is none.
+    pub status: Option<u16>,
+    /// Who gave it, by address.
+    pub served: Option<String>,
+    /// It is an endpoint's and not Envoy's own.
+    pub answered: bool,
+    /// `response.flags`.
+    pub flags: u64,
+}
+
+impl Attempts {
+    /// As Envoy tells. `status`: of the answer, if there is one.
+    #[must_use]
+    pub fn read(host: &impl Host, status: Option<u16>) -> Self {
+        let number = |path: &[&str]| {
+            let bytes = host.property(path)?;
+            Some(u64::from_le_bytes(bytes.try_into().ok()?))
+        };
+        let text = |path: &[&str]| String::from_utf8(host.property(path)?).ok();
+        let served = text(&["upstream", "address"]).filter(|served| !served.is_empty());
+        let details = text(&["response", "code_details"]).filter(|details| !details.is_empty());
+        let answered = details.map_or(served.is_some(), |details| details == ANSWERED);
+        Self {
+            count: number(&["upstream", "request_attempt_count"]).unwrap_or(1),
+            status,
+            served,
+            answered: answered && status.is_some(),
+            flags: number(&["response", "flags"]).unwrap_or(0),
+        }
+    }
+
+    /// What this tells of the endpoints named, in the order of the attempts.
+    #[must_use]
+    pub fn outcomes(&self, named: &[String]) -> Vec<Outcome> {
+        let last = usize::try_from(self.count.max(1) - 1).unwrap_or(usize::MAX);
+        let replaced = named.iter().take(last).map(|endpoint| Outcome {
+            endpoint: endpoint.clone(),
+            seen: Seen::Replaced,
+        });
+        let mut outcomes: Vec<Outcome> = replaced.collect();
+        let (endpoint, signal) = if self.answered {
+            let signal = match self.status.unwrap_or(0) {
+                503 => Signal::Busy,
+                // Not implemented: the request's fault.
+                501 | 505 => Signal::Refused,
+                500..=599 => Signal::Error,
+                400..=499 => Signal::Refused,
+                _ => Signal::Served,
+            };
+            (self.served.as_ref().or_else(|| named.get(last)), signal)
+        } else if self.flags & FAILED_FLAGS != 0 && self.flags & CLIENT_GONE_FLAG == 0 {
+            (named.get(last), Signal::Unreached)
+        } else {
+            return outcomes;
+        };
+        outcomes.extend(endpoint.map(|endpoint| Outcome {
+            endpoint: endpoint.clone(),
+            seen: Seen::Signal(signal),
+        }));
+        outcomes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn named(n: usize) -> Vec<String> {
+        (1..=n).map(|n| format!("10.0.0.{n}:8000")).collect()
+    }
+
+    fn seen(attempts: &Attempts, names: usize) -> Vec<(String, Seen)> {
+        let outcomes = attempts.outcomes(&named(names)).into_iter();
+        outcomes.map(|o| (o.endpoint, o.seen)).collect()
+    }
+
+    fn answer(count: u64, status: u16, served: &str) -> Attempts {
+        Attempts {
+            count,
+            status: Some(status),
+            served: Some(served.to_owned()),
+            answered: true,
+            flags: 0,
+        }
+    }
+
+    fn first(n: usize) -> String {
+        format!("10.0.0.{n}:8000")
+    }
+
+    #[test]
+    fn an_answer_speaks_of_whoever_gave_it() {
+        let of = |status| seen(&answer(1, status, "10.0.0.1:8000"), 3);
+        for (status, signal) in [
+            (200, Signal::Served),
+            (302, Signal::Served),
+            (400, Signal::Refused),
+            (429, Signal::Refused),
+            (499, Signal::Refused),
+            (500, Signal::Error),
+            (501, Signal::Refused),
+            (502, Signal::Error),
+            (503, Signal::Busy),
+            (504, Signal::Error),
+        ] {
+            assert_eq!(of(status), [(first(1), Seen::Signal(signal))], "{status}");
+        }
+        // Not one of those named.
+        let other = seen(&answer(1, 200, "10.0.0.9:8000"), 2);
+        assert_eq!(other, [(first(9), Seen::Signal(Signal::Served))]);
+    }
+
+    #[test]
+    fn attempts_before_the_last_came_to_nothing() {
+        let served = seen(&answer(3, 200, "10.0.0.3:8000"), 3);
+        assert_eq!(
+            served,
+            [
+                (first(1), Seen::Replaced),
+                (first(2), Seen::Replaced),
+                (first(3), Seen::Signal(Signal::Served))
+            ]
+        );
+        // More attempts than names: the others went who knows where.
+        let beyond = seen(&answer(9, 200, "10.0.0.7:8000"), 2);
+        assert_eq!(
+            beyond,
+            [
+                (first(1), Seen::Replaced),
+                (first(2), Seen::Replaced),
+                (first(7), Seen::Signal(Signal::Served))
+            ]
+        );
+        assert_eq!(seen(&answer(u64::MAX, 200, "x"), 0).len(), 1);
+    }
+
+    #[test]
+    fn envoys_own_answers_say_it_by_their_flags() {
+        let own = |flags, status| Attempts {
+            count: 2,
+            status,
+            flags,
+            ..Attempts::default()
+        };
+        let failed = [
+            (first(1), Seen::Replaced),
+            (first(2), Seen::Signal(Signal::Unreached)),
+        ];
+        for flags in [0x10, 0x20, 0x40, 0x80_0000, 0x20 | 0x8000] {
+            assert_eq!(seen(&own(flags, Some(503)), 3), failed, "{flags:x}");
+            assert_eq!(seen(&own(flags, None), 3), failed, "{flags:x}");
+        }
+        // Overflow, timeout, no healthy host, nothing at all: nobody's fault.
+        for flags in [0x80, 0x4, 0x2, 0] {
+            assert_eq!(seen(&own(flags, Some(503)), 3), failed[..1], "{flags:x}");
+        }
+        // The client left.
+        assert_eq!(seen(&own(0x4000 | 0x40, None), 3), failed[..1]);
+    }
+}
