@@ -41,6 +41,9 @@ pub struct Config {
     pub full_report_sample: u32,
     /// Requests of one `user` (a field of the body) are a session, where nothing else names one.
     pub session_from_user: bool,
+    /// A request header by which a client asks for response headers that say what was decided;
+    /// `None`: nobody is told.
+    pub debug_header: Option<String>,
     /// What is done with requests whose route says nothing else.
     pub mode: Mode,
     /// Of those to enforce so many in a hundred are; the others are in shadow.
@@ -58,6 +61,7 @@ struct Raw {
     timing_sample: Option<u32>,
     full_report_sample: Option<u32>,
     session_from_user: Option<bool>,
+    debug_header: Option<String>,
     mode: Option<Mode>,
     percent: Option<u8>,
 }
@@ -105,6 +109,18 @@ pub fn parse(json: &[u8]) -> Result<Config, String> {
     if percent > 100 {
         wrong.push("percent: must be 0 to 100".to_owned());
     }
+    let is_name = |name: &String| {
+        let bytes = name.bytes();
+        !name.is_empty()
+            && bytes
+                .into_iter()
+                .all(|b| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'-')
+    };
+    if raw.debug_header.as_ref().is_some_and(|name| !is_name(name)) {
+        wrong.push(
+            "debug_header: a header's name of small letters, digits and - is needed".to_owned(),
+        );
+    }
     if !wrong.is_empty() {
         return Err(wrong.join("; "));
     }
@@ -119,6 +135,7 @@ pub fn parse(json: &[u8]) -> Result<Config, String> {
         timing_sample: raw.timing_sample.unwrap_or(TIMING_SAMPLE),
         full_report_sample: raw.full_report_sample.unwrap_or(0),
         session_from_user: raw.session_from_user.unwrap_or(false),
+        debug_header: raw.debug_header,
         mode: raw.mode.unwrap_or_default(),
         percent,
     })

@@ -61,6 +61,9 @@ pub trait Host {
     /// A response header. Only in the response headers' callback.
     fn response_header(&self, name: &str) -> Option<String>;
 
+    /// Sets a response header in place of all of that name. Only in the response headers' callback.
+    fn set_response_header(&self, name: &str, value: &str);
+
     /// The first `max` bytes of the buffered request body: while paused on it, all of it so far.
     /// Empty outside the body's and the trailers' callbacks.
     fn request_body(&self, max: usize) -> Vec<u8>;
@@ -188,6 +191,10 @@ mod envoy {
 
         fn response_header(&self, name: &str) -> Option<String> {
             header(MapType::HttpResponseHeaders, name)
+        }
+
+        fn set_response_header(&self, name: &str, value: &str) {
+            let _ = hostcalls::set_map_value(MapType::HttpResponseHeaders, name, Some(value));
         }
 
         fn request_body(&self, max: usize) -> Vec<u8> {

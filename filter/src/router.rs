@@ -10,6 +10,7 @@
 pub mod blocks;
 pub mod choose;
 pub mod complexity;
+pub mod debug;
 pub mod decide;
 pub mod gate;
 pub mod held;
@@ -28,6 +29,7 @@ use crate::mode::Mode;
 use crate::reason::Reason;
 use crate::recent::{Claimed, SENT};
 use crate::vm::Vm;
+use debug::Debug;
 use decide::Plan;
 use gate::Gate;
 use prefix_picker_core::prompt::Api;
@@ -93,6 +95,7 @@ pub struct Request {
     /// Who keeps the answer, until that is noted.
     keeper: Option<String>,
     tried: Tried,
+    debug: Debug,
     /// What its response will be compared with, until it was.
     expected: Option<Expected>,
     reading: Option<Reading>,
@@ -111,6 +114,7 @@ impl Default for Request {
             streamed: false,
             keeper: None,
             tried: Tried::default(),
+            debug: Debug::default(),
             expected: None,
             reading: None,
         }
@@ -134,6 +138,7 @@ impl Request {
         if self.mode == Mode::Off {
             return self.pass(vm, host, Reason::Off);
         }
+        self.debug = Debug::of_request(host, config);
         match gate::check(host, config, end_of_stream) {
             Gate::Hold {
                 api,
@@ -158,7 +163,10 @@ impl Request {
             Gate::Pass {
                 reason,
                 body_bytes: None,
-            } => self.pass(vm, host, reason),
+            } => {
+                self.debug.note(&Plan::nothing(reason));
+                self.pass(vm, host, reason)
+            }
         }
     }
 
@@ -251,6 +259,7 @@ impl Request {
 
     /// As planned.
     fn go(&mut self, vm: &mut Vm, host: &impl Host, plan: Plan) -> Flow {
+        self.debug.note(&plan);
         if let Some(first) = plan.endpoints.first() {
             let endpoints = plan.endpoints.join(",");
             if self.mode == Mode::Enforce {

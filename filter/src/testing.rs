@@ -107,6 +107,12 @@ impl Host for FakeHost {
         self.response_headers.borrow().get(name).cloned()
     }
 
+    fn set_response_header(&self, name: &str, value: &str) {
+        self.response_headers
+            .borrow_mut()
+            .insert(name.to_owned(), value.to_owned());
+    }
+
     fn request_body(&self, max: usize) -> Vec<u8> {
         let body = self.body.borrow();
         body[..body.len().min(max)].to_vec()

@@ -86,6 +86,8 @@ pub fn choose(
             reason => Reason::Picked(reason),
         },
         endpoints,
+        matched_tokens: Some(hit_tokens(held.any, prompt.tokens, block_size)),
+        cost_us: Some(decision.cost_us),
         uncached_tokens: decision.work_tokens,
         prefill_ms: rates.prefill_us(ours.tokens.saturating_add(decision.work_tokens)) / 1_000,
         predicted_tokens: Some(hit_tokens(held.announced, prompt.tokens, block_size)),

@@ -44,6 +44,11 @@ pub struct Plan {
     pub predicted_tokens: Option<u32>,
     /// The prompt's length in tokens, known or estimated.
     pub prompt_tokens: u32,
+    /// Prompt tokens that it holds as far as known, by the table or by what was sent there; `None`: not
+    /// looked up.
+    pub matched_tokens: Option<u32>,
+    /// The cost of the first one, in microseconds; `None`: none was picked by cost.
+    pub cost_us: Option<u64>,
     /// What the response is to be compared with, if the prompt was looked up.
     pub expected: Option<Expected>,
     /// The response is asked for as a stream.
@@ -63,6 +68,8 @@ impl Plan {
             prefill_ms: 0,
             predicted_tokens: None,
             prompt_tokens: 0,
+            matched_tokens: None,
+            cost_us: None,
             expected: None,
             streamed: false,
             full_reports: false,
@@ -145,6 +152,7 @@ fn in_pool_by_load(
     Plan {
         reason,
         predicted_tokens: None,
+        matched_tokens: None,
         ..plan
     }
 }

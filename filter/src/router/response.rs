@@ -18,6 +18,7 @@ const EVENTS_MS: u64 = 1_000;
 impl Request {
     /// The response's headers: by now it is known who serves the request.
     pub fn on_response_headers(&mut self, vm: &mut Vm, host: &impl Host, end_of_stream: bool) {
+        self.debug.tell(host);
         let keeps = self.api == Some(Api::Responses);
         if self.ticket.is_none() && !keeps {
             return;

@@ -1,4 +1,5 @@
 mod bench;
+mod debug;
 mod feedback;
 mod health;
 mod lora;
