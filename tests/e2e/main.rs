@@ -12,6 +12,7 @@ mod headers;
 mod lora;
 mod odd;
 mod propagation;
+mod stored;
 mod trailers;
 
 use std::process::ExitCode;
@@ -21,7 +22,7 @@ use anyhow::Result;
 use prefix_picker_tests::stack::Places;
 
 /// All cases, in the order of a whole run.
-const CASES: [(&str, &str); 14] = [
+const CASES: [(&str, &str); 15] = [
     (
         "accuracy",
         "what the filter predicts is what the engine had cached",
@@ -45,6 +46,10 @@ const CASES: [(&str, &str); 14] = [
     (
         "forged",
         "a client's own destination header never chooses the endpoint",
+    ),
+    (
+        "stored_answers",
+        "what builds on an answer goes to the engine that keeps it",
     ),
     (
         "shadow",
@@ -85,6 +90,7 @@ async fn case(name: &str, places: &Places, short: bool) -> Result<()> {
         "cold" => bursts::cold(places, short).await,
         "propagation" => propagation::propagation(places, if short { 40 } else { 300 }).await,
         "forged" => headers::forged(places).await,
+        "stored_answers" => stored::stored_answers(places).await,
         "shadow" => headers::shadow(places).await,
         "lora" => lora::lora(places).await,
         "odd" => odd::odd(places, short).await,

@@ -3,6 +3,7 @@
 mod answer;
 mod lora;
 mod openai;
+mod responses;
 mod sim;
 
 pub(crate) use lora::Adapters;
@@ -72,7 +73,14 @@ impl axum::response::IntoResponse for ApiError {
 
 /// The routes.
 pub(crate) fn router(app: Arc<App>) -> Router {
+    let stored = Arc::<responses::Stored>::default();
     Router::new()
+        .route(
+            "/v1/responses",
+            post(async move |State(app): State<Arc<App>>, body: Bytes| {
+                responses::create(app, stored, body).await
+            }),
+        )
         .route("/v1/chat/completions", post(openai::chat))
         .route("/v1/completions", post(openai::completions))
         .route("/v1/models", get(models))
