@@ -6,6 +6,7 @@ use clap::{Parser, Subcommand};
 
 pub mod decode_events;
 pub mod drain;
+pub mod explain;
 mod remote;
 pub mod render;
 pub mod serve;
@@ -26,6 +27,8 @@ pub enum Command {
     Drain(drain::Args),
     /// Send requests to a drained replica again
     Undrain(drain::Args),
+    /// Print what a gateway would decide about a request now, and why
+    Explain(Box<explain::Args>),
     /// Print the KV events of a capture, one JSON object a line
     DecodeEvents(decode_events::Args),
     /// Print the text that a request becomes
@@ -44,6 +47,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
     match cli.command {
         Command::Drain(args) => drain::run(&args, true),
         Command::Undrain(args) => drain::run(&args, false),
+        Command::Explain(args) => explain::run(&args),
         Command::DecodeEvents(args) => decode_events::run(&args),
         Command::Render(args) => render::run(&args),
         Command::Serve(args) => serve::serve(&args),

@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use prefix_picker_core::blocks::PoolKey;
-use prefix_picker_core::ids::{Epoch, ReplicaIndex};
+use prefix_picker_core::ids::{BlockHash, Epoch, ReplicaIndex};
 use prefix_picker_core::prompt::{Capability, Profile};
 use prefix_picker_core::sync::ProfileRecord;
-use prefix_picker_core::table::TableStore;
+use prefix_picker_core::table::{LookupLimits, Matches, TableShape, TableStore, lookup};
 use tokio::sync::{Notify, watch};
 
 use crate::config::{Config, TokenIds};
@@ -43,7 +43,7 @@ pub mod snapshot;
 
 pub use answer::{answer, has_news};
 use fleet::{Fleet, Replica};
-pub use fleet::{Load, Scraped};
+pub use fleet::{Load, Scraped, state_word};
 pub use pool::Pool;
 pub use publish::{TableSize, publish_loop};
 
@@ -134,6 +134,7 @@ impl Engine {
                 ids_on: AtomicBool::new(ids_on),
                 measured: Mutex::default(),
                 profile: Mutex::new(parts.profile),
+                compiled: Mutex::default(),
                 pinned: pool.engine.vllm_version.is_some(),
                 lives: watch::Sender::new(0),
                 checker: OnceLock::new(),
@@ -187,6 +188,19 @@ impl Engine {
     #[must_use]
     pub fn pools(&self) -> &[Pool] {
         &self.pools
+    }
+
+    /// Who holds how much of a prompt with these block hashes, by the table as gateways get it.
+    #[must_use]
+    pub fn lookup(&self, hashes: &[BlockHash]) -> Matches {
+        let table = lock(&self.table);
+        let shape = TableShape {
+            epoch: table.epoch(),
+            generation: table.generation(),
+            page_count: table.page_count(),
+        };
+        let mut page = |index: u32| Some(table.page(index));
+        lookup(&shape, hashes, &mut page, LookupLimits::default())
     }
 
     fn pool_of(&self, replica: ReplicaIndex) -> Option<&Pool> {

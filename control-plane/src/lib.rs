@@ -29,6 +29,7 @@ pub mod config;
 pub mod drains;
 pub mod engine;
 pub mod events;
+pub mod explain;
 pub mod facts;
 pub mod feedback;
 pub mod hub;

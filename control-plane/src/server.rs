@@ -4,6 +4,7 @@
 //! |---|---|
 //! | `POST /v1/sync` | a poll (JSON) -> an answer (binary), see docs/wire-format.md; bearer token |
 //! | `POST /v1/news` | what a gateway tells the others, and is told ([`news`]); bearer token |
+//! | `POST /v1/explain` | what a gateway would decide about a request ([`crate::explain`]); any token |
 //! | `POST /v1/adapters/forget` | `{"pool", "adapter"}`: drops what is known of a LoRA adapter; bearer token |
 //! | `POST /v1/replicas/{name}/drain`, `.../undrain` | takes a replica out of service or back in ([`admin`]); an operator's token |
 //! | `GET /healthz` | 200 while the process works |
@@ -31,6 +32,7 @@ use crate::metrics::{Metrics, ResultLabels};
 
 mod admin;
 pub mod auth;
+mod explain;
 mod news;
 mod refused;
 
@@ -69,6 +71,10 @@ pub fn router(shared: Arc<Shared>) -> Router {
     Router::new()
         .route("/v1/sync", post(sync))
         .route("/v1/news", post(news::news))
+        .route(
+            "/v1/explain",
+            post(explain::answer).layer(DefaultBodyLimit::max(explain::BYTES_MAX)),
+        )
         .route("/v1/adapters/forget", post(forget_adapter))
         .route("/v1/replicas/{name}/drain", post(admin::drain))
         .route("/v1/replicas/{name}/undrain", post(admin::undrain))

@@ -18,6 +18,7 @@
 
 pub mod media;
 mod mix;
+pub mod prompt;
 pub mod seed;
 pub mod text;
 pub mod token_ids;

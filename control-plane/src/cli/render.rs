@@ -75,7 +75,7 @@ fn refuse(what: &str) -> ExitCode {
 }
 
 /// A file's bytes; `-` is standard input.
-fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
+pub(super) fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     if path == Path::new("-") {
         let mut bytes = Vec::new();
         io::Read::read_to_end(&mut io::stdin().lock(), &mut bytes).context("standard input")?;

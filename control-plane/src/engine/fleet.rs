@@ -18,6 +18,17 @@ const TOLD_CHANGE_PERCENT: u32 = 2;
 /// The same of a replica's rates: they are estimates, and each change is a head.
 const TOLD_RATE_CHANGE_PERCENT: u32 = 10;
 
+/// A state's name in metrics and answers.
+#[must_use]
+pub fn state_word(state: ReplicaState) -> &'static str {
+    match state {
+        ReplicaState::Ready => "ready",
+        ReplicaState::Warming => "warming",
+        ReplicaState::Draining => "draining",
+        ReplicaState::Down => "down",
+    }
+}
+
 /// An engine's load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Load {

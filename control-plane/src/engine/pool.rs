@@ -1,9 +1,9 @@
 //! One pool: its index, its profile, and what its events tell besides blocks.
 
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
-use prefix_picker_core::prompt::Profile;
+use prefix_picker_core::prompt::{CompiledProfile, Profile, ProfileError};
 use tokio::sync::watch;
 
 use super::lock;
@@ -26,6 +26,8 @@ pub struct Pool {
     pub(super) ids_on: AtomicBool,
     pub(super) measured: Mutex<Measured>,
     pub(super) profile: Mutex<Profile>,
+    /// The same, ready to render; made when first asked for.
+    pub(super) compiled: Mutex<Option<Arc<CompiledProfile>>>,
     /// The configuration says the engines' version: what they say is not heeded.
     pub(super) pinned: bool,
     /// Counts up when its replicas must be followed from the beginning.
@@ -43,6 +45,27 @@ pub(super) struct Measured {
 }
 
 impl Pool {
+    /// What renders its prompts, as gateways do.
+    ///
+    /// # Errors
+    /// If a template cannot be compiled.
+    pub fn compiled(&self) -> Result<Arc<CompiledProfile>, ProfileError> {
+        let profile = lock(&self.profile).clone();
+        let mut known = lock(&self.compiled);
+        if let Some(compiled) = known.as_ref().filter(|c| *c.profile() == profile) {
+            return Ok(compiled.clone());
+        }
+        let compiled = Arc::new(CompiledProfile::compile(&profile)?);
+        *known = Some(compiled.clone());
+        Ok(compiled)
+    }
+
+    /// Are its token-id prompts in the table?
+    #[must_use]
+    pub fn has_token_ids(&self) -> bool {
+        self.ids_on.load(Ordering::Acquire)
+    }
+
     /// Size and history of the index.
     #[must_use]
     pub fn stats(&self) -> IndexStats {

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
-use prefix_picker_core::sync::ReplicaState;
 
 use super::{Shared, is_allowed, unauthorized};
 use crate::drains::DrainError;
+use crate::engine::state_word;
 
 pub(super) async fn drain(
     State(shared): State<Arc<Shared>>,
@@ -45,7 +45,7 @@ async fn set(shared: &Arc<Shared>, headers: &HeaderMap, name: &str, draining: bo
                 "version": 1,
                 "replica": name,
                 "pool": pool.map(|pool| &pool.name),
-                "state": found.map(|found| word(found.state)),
+                "state": found.map(|found| state_word(found.state)),
                 "running": found.map(|found| found.running),
                 "waiting": found.map(|found| found.waiting),
                 "changed": changed,
@@ -79,14 +79,4 @@ fn refusal(shared: &Shared, headers: &HeaderMap) -> Option<Response> {
         "gateways may not do this: a token of admin_tokens or admin_token_files is needed\n"
     };
     Some((StatusCode::FORBIDDEN, text).into_response())
-}
-
-/// A state's name, as in metrics.
-pub(super) fn word(state: ReplicaState) -> &'static str {
-    match state {
-        ReplicaState::Ready => "ready",
-        ReplicaState::Warming => "warming",
-        ReplicaState::Draining => "draining",
-        ReplicaState::Down => "down",
-    }
 }

@@ -133,6 +133,18 @@ async fn the_command_line_drains_too() {
         Ok(ExitCode::SUCCESS)
     );
     assert_eq!(state(&running, 2), ReplicaState::Down);
+    let body = dir.join("body.json");
+    std::fs::write(&body, r#"{"model": "sim", "prompt": "x"}"#).unwrap();
+    let explain = |path: &str| {
+        let mut line = line("explain", "--json", &base, &bad);
+        let body = body.display().to_string();
+        line.extend(["--path".into(), path.into(), "--request".into(), body]);
+        line
+    };
+    running.until_ready().await;
+    let asked = run(explain("/v1/completions")).await;
+    assert_eq!(asked, Ok(ExitCode::SUCCESS), "a gateway's token is enough");
+    assert_eq!(run(explain("/v1/models")).await, Ok(ExitCode::from(2)));
     assert_eq!(
         run(line("drain", "10.0.0.7:8000", &base, &good)).await,
         Ok(ExitCode::from(2))
