@@ -2,16 +2,18 @@
 //!
 //! The same code as in the gateway (core's rendering, hashing, look-up and picker) over the table as
 //! gateways get it. Nothing is recorded, and ties go by a fixed seed, so that asking twice gives the
-//! same answer. Absent here, since only a gateway knows it: what it has sent a moment ago, and its
-//! sessions.
+//! same answer. Absent here, since only a gateway knows it: what it has sent a moment ago, its sessions,
+//! and whose requests those are that an engine says it has.
 
 use prefix_picker_core::blocks::prompt::{Blocks, bytes_per_token_milli, tokens};
 use prefix_picker_core::blocks::{Family, Namespace};
 use prefix_picker_core::pick::cost::{self, hit_tokens};
 use prefix_picker_core::pick::guard::{self, Fleet};
-use prefix_picker_core::pick::{Candidate, Decision, PickInput, pick};
+use prefix_picker_core::pick::{Candidate, Decision, PickInput, pace, pick};
 use prefix_picker_core::prompt::{Api, ParsedRequest, Prompt, parse_request};
-use prefix_picker_core::sync::{Head, LoraHead, PoolHead, ReplicaHead, ReplicaState};
+use prefix_picker_core::recent::place;
+use prefix_picker_core::sync::news::PlaceWork;
+use prefix_picker_core::sync::{Head, LoraHead, Pace, PoolHead, ReplicaHead, ReplicaState};
 use prefix_picker_core::table::ReplicaMatch;
 use serde::Deserialize;
 use serde_json::Value;
@@ -84,11 +86,16 @@ pub fn explain(
     let pool = pool.ok_or_else(|| Refusal::Unknown("no such pool".into()))?;
     let asked = look_up(engine, (at, pool), adapter, &read, now_s)?;
     let replicas: Vec<&ReplicaHead> = of_pool(&head, at).collect();
-    let candidates: Vec<Candidate> = replicas
+    let able: Vec<&ReplicaHead> = replicas
         .iter()
+        .copied()
         .filter(|r| can_serve(r, adapter))
-        .map(|r| candidate(r, &asked.found))
         .collect();
+    let work = engine.gateways().totals();
+    let candidates = able.iter().map(|r| candidate(r, &asked.found, &work));
+    let mut candidates: Vec<Candidate> = candidates.collect();
+    let paces: Vec<Pace> = able.iter().map(|r| r.pace).collect();
+    pace::set_rates(&mut candidates, &paces);
     let input = PickInput {
         prompt_tokens: asked.prompt_tokens,
         block_size: pool.block_size,
@@ -279,16 +286,22 @@ fn held_by(replica: &ReplicaHead, found: &[ReplicaMatch]) -> Option<ReplicaMatch
     found.filter(|_| replica.state == ReplicaState::Ready)
 }
 
-fn candidate(replica: &ReplicaHead, found: &[ReplicaMatch]) -> Candidate {
+/// `work`: what all gateways have in flight.
+fn candidate(replica: &ReplicaHead, found: &[ReplicaMatch], work: &[PlaceWork]) -> Candidate {
     let held = held_by(replica, found);
+    let place = place(&replica.endpoint);
+    let work = work.iter().find(|work| work.place == place);
+    let work = work.copied().unwrap_or_default();
+    let scraped = replica.running.saturating_add(replica.waiting);
     Candidate {
         matched_tokens: held.map_or(0, |m| m.gpu_tokens),
         any_tokens: held.map_or(0, |m| m.any_tokens),
-        requests: replica.running.saturating_add(replica.waiting),
+        requests: scraped.max(work.requests),
+        backlog_tokens: work.tokens,
+        context_tokens: work.context,
         waiting: replica.waiting,
         kv_usage_permille: replica.kv_usage_permille,
         ramp_permille: replica.pace.ramp_permille,
-        rates: replica.pace.rates(),
         ..Candidate::new(replica.index)
     }
 }

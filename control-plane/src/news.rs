@@ -231,6 +231,12 @@ impl Board {
         }
     }
 
+    /// What all gateways have in flight, by endpoint.
+    pub fn totals(&mut self, now_ms: u64) -> Vec<PlaceWork> {
+        self.expire(now_ms);
+        summed(self.gateways.values().flat_map(|gateway| &gateway.work))
+    }
+
     /// Gateways and claims that are known.
     pub fn sizes(&mut self, now_ms: u64) -> (usize, usize) {
         self.expire(now_ms);
@@ -302,6 +308,12 @@ impl News {
             }
         }
         self.with(|board, now_ms| board.answer(report, now_ms))
+    }
+
+    /// What all gateways have in flight, by endpoint.
+    #[must_use]
+    pub fn totals(&self) -> Vec<PlaceWork> {
+        self.with(Board::totals)
     }
 
     /// Gateways and claims that are known.

@@ -12,6 +12,7 @@
 pub mod cost;
 pub mod guard;
 pub mod learn;
+pub mod pace;
 
 use crate::ids::ReplicaIndex;
 use guard::Fleet;

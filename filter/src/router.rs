@@ -7,14 +7,12 @@
 //! Every path continues, with one counted [`Reason`]. The destination header is set once at most,
 //! while Envoy still holds the headers: writing a header makes Envoy route again.
 
-pub mod blocks;
 pub mod choose;
 pub mod complexity;
 pub mod debug;
 pub mod decide;
 pub mod gate;
 pub mod held;
-pub mod pace;
 pub mod report;
 mod response;
 pub mod stored_answers;

@@ -131,6 +131,7 @@ pub(super) fn of(
     let fleet = Fleet::of(input);
     let replica = |r: &&ReplicaHead| {
         let candidate = input.candidates.iter().find(|c| c.replica == r.index);
+        let rates = candidate.map_or_else(|| r.pace.rates(), |c| c.rates);
         Replica {
             replica: name(names, r.index),
             endpoint: r.endpoint.clone(),
@@ -146,8 +147,8 @@ pub(super) fn of(
                 context_tokens: candidate.map_or(0, |c| c.context_tokens),
             },
             pace: Pace {
-                prefill_tokens_per_s: r.pace.rates().prefill_tokens_per_s,
-                step_us: r.pace.rates().step_us,
+                prefill_tokens_per_s: rates.prefill_tokens_per_s,
+                step_us: rates.step_us,
                 ramp_permille: r.pace.ramp_permille,
             },
             cost_us: candidate.map(|c| terms(input, c, &fleet)),

@@ -99,6 +99,27 @@ fn who_holds_a_prompt_what_it_costs_and_who_gets_it() {
     assert_eq!(answer["decision"]["reason"], "prefix");
     assert_eq!(answer["decision"]["replicas"], json!(["a", "b"]));
     assert_eq!(answer["decision"]["endpoints"][0], "127.0.0.1:1");
+    // Gateways that have much there: it is told, and counts.
+    let before = total(a);
+    let busy = prefix_picker_core::sync::news::Report {
+        gateway: "g".into(),
+        seq: 1,
+        work: vec![PlaceWork {
+            place: place("127.0.0.1:1"),
+            requests: 9,
+            tokens: 5_000,
+            context: 90_000,
+        }],
+        ..Default::default()
+    };
+    assert!(s.engine.gateways().take(&busy));
+    let answer = s.ask(ask.clone()).unwrap();
+    let load = &answer["replicas"][0]["load"];
+    assert_eq!(
+        (&load["requests"], &load["backlog_tokens"]),
+        (&json!(9), &json!(5_000))
+    );
+    assert!(total(&answer["replicas"][0]) > before);
     // Drained: what it holds is told, but it is no candidate.
     s.engine.drain(ReplicaIndex(0), true);
     let answer = s.ask(ask).unwrap();

@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use prefix_picker_core::pick::cost::prefill_work;
-use prefix_picker_core::pick::{self, Candidate, Decision, PickInput, hit_tokens};
+use prefix_picker_core::pick::{self, Candidate, Decision, PickInput, hit_tokens, pace};
 use prefix_picker_core::sync::{Pace, ReplicaHead, ReplicaState};
 
 use crate::health::record::Access;
@@ -12,7 +12,6 @@ use crate::pools::{View, Wanted};
 use crate::reason::Reason;
 use crate::router::decide::Plan;
 use crate::router::held::{Held, Holdings};
-use crate::router::pace;
 use crate::sync::poller;
 use crate::vm::Vm;
 

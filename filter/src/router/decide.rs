@@ -3,6 +3,7 @@
 use std::rc::Rc;
 
 use prefix_picker_core::blocks::Namespace;
+use prefix_picker_core::blocks::prompt::{Blocks, bytes_per_token_milli, tokens};
 use prefix_picker_core::pick::Rates;
 use prefix_picker_core::pick::cost::prefill_work;
 use prefix_picker_core::prompt::{Api, ParsedRequest, Prompt, Skip, parse_request};
@@ -17,7 +18,6 @@ use crate::metrics::{Phase, Timer};
 use crate::pools::{Table, View, Wanted};
 use crate::reason::Reason;
 use crate::recent::{Look, SENT};
-use crate::router::blocks::{Blocks, bytes_per_token_milli, tokens};
 use crate::router::choose::{Placed, choose, replica_named};
 use crate::router::complexity::is_too_complex;
 use crate::router::held::{self, Holdings};
@@ -293,16 +293,8 @@ fn look_up(
     let sent = held::look(host, &blocks, head.block_size);
     let holdings = held::holdings(view, &blocks, &found, &sent);
     timer.lap(host, &vm.metrics, Phase::Lookup);
-    let best = found.iter().max_by_key(|m| m.any_tokens);
-    let prompt_tokens = match (&prompt, best) {
-        (Prompt::TokenIds(ids), _) => u32::try_from(ids.len()).unwrap_or(u32::MAX),
-        (Prompt::Text(_), None) => blocks.tokens_after(0),
-        (Prompt::Text(_), Some(best)) => best
-            .any_tokens
-            .saturating_add(blocks.tokens_after(best.any_blocks)),
-    };
     let kept = request.kept_tokens().unwrap_or(u32::MAX);
-    let prompt_tokens = prompt_tokens.min(kept);
+    let prompt_tokens = blocks.prompt_tokens(&prompt, &found).min(kept);
     let placed = Placed {
         tokens: prompt_tokens,
         prefix_key: blocks.prefix_key(),

@@ -5,13 +5,13 @@
 //! having all replicas compute the same.
 
 use hashbrown::HashMap;
+use prefix_picker_core::blocks::prompt::Blocks;
 use prefix_picker_core::recent::anchors;
 use prefix_picker_core::table::ReplicaMatch;
 
 use crate::host::Host;
 use crate::pools::View;
 use crate::recent::{Look, SENT};
-use crate::router::blocks::Blocks;
 
 /// One replica's part, in tokens of the prompt's start.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -4,8 +4,8 @@
 //! that nothing is known of would get none and so never become known. So a replica counts as typical of
 //! its pool unless it is known to be much faster or slower.
 
-use prefix_picker_core::pick::Candidate;
-use prefix_picker_core::sync::Pace;
+use super::Candidate;
+use crate::sync::Pace;
 
 /// A rate that differs from the typical one by less than this factor, in thousandths, is the same.
 const SAME_PERMILLE: u64 = 1_500;
@@ -43,8 +43,10 @@ fn believed(rate: u32, typical: u32) -> u32 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use prefix_picker_core::ids::ReplicaIndex;
-    use prefix_picker_core::pick::Rates;
+    use crate::ids::ReplicaIndex;
+    use crate::pick::Rates;
+    #[cfg(all(target_arch = "wasm32", target_os = "unknown"))]
+    use wasm_bindgen_test::wasm_bindgen_test as test;
 
     fn prefill(rates: &[u32]) -> Vec<u32> {
         let paces = rates.iter().map(|&prefill_tokens_per_s| Pace {
