@@ -22,6 +22,7 @@
 //! makes claims of its former future, which do not count.
 
 mod anchors;
+mod sent;
 
 use sha2::{Digest, Sha256};
 

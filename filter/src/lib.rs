@@ -21,6 +21,7 @@ pub mod lease;
 pub mod load;
 pub mod metrics;
 pub mod mode;
+pub mod news;
 pub mod pools;
 pub mod profiles;
 pub mod reason;

@@ -10,10 +10,14 @@
 
 mod slot;
 
+pub mod remote;
+
 use std::rc::Rc;
 
 use hashbrown::HashMap;
 use prefix_picker_core::ids::ReplicaIndex;
+
+use remote::Remote;
 
 use crate::host::Host;
 use crate::pools::View;
@@ -101,6 +105,7 @@ pub struct Loads {
     others_epoch: u64,
     read_us: Option<u64>,
     seen: Vec<Seen>,
+    remote: Remote,
 }
 
 impl Loads {
@@ -119,6 +124,7 @@ impl Loads {
             others_epoch: 0,
             read_us: None,
             seen: Vec::new(),
+            remote: Remote::default(),
         }
     }
 
@@ -236,8 +242,21 @@ impl Loads {
         }
     }
 
-    /// Work in flight on a replica, ours and, as of a few milliseconds ago, the other VMs'.
+    /// Work in flight on a replica: this process's and, as of a tenth of a second ago, other gateways'.
     pub fn on(&self, replica: ReplicaIndex, endpoint: &str) -> Work {
+        let mut work = self.local(replica, endpoint);
+        work.add(self.remote.on(replica.0));
+        work
+    }
+
+    /// Gateways beside this one that are heard of, as of the last [`Self::refresh`].
+    #[must_use]
+    pub fn other_gateways(&self) -> u16 {
+        self.remote.gateways()
+    }
+
+    /// Work in flight on a replica, ours and, as of a few milliseconds ago, the other VMs'.
+    pub fn local(&self, replica: ReplicaIndex, endpoint: &str) -> Work {
         let mut work = self.own.get(endpoint).copied().unwrap_or_default();
         if let Some(&others) = self.others.get(&replica.0) {
             work.add(others);
@@ -257,6 +276,7 @@ impl Loads {
         }
         self.read_us = Some(now_us);
         self.others_epoch = epoch;
+        self.remote.refresh(host, view, now_us);
         self.others.clear();
         for n in 0..SLOTS_MAX {
             let slot = host.shared(&key(n));

@@ -155,6 +155,12 @@ pub struct Metrics {
     pub table_pages: MetricId,
     /// Time since the control plane last answered, in seconds.
     pub table_age: MetricId,
+    /// Other gateways that are heard of.
+    pub other_gateways: MetricId,
+    /// Claims heard of other gateways.
+    pub news_claims: MetricId,
+    /// News that could not be told or heard.
+    pub news_failures: MetricId,
     /// Longest work of one slice of an answer, in microseconds.
     pub slice: MetricId,
 }
@@ -217,6 +223,9 @@ impl Metrics {
             table_seq: gauge("table_seq"),
             table_pages: gauge("table_pages"),
             table_age: gauge("table_age_seconds"),
+            other_gateways: gauge("other_gateways"),
+            news_claims: counter("news_claims_total"),
+            news_failures: counter("news_failures_total"),
             slice: histogram("sync_slice_microseconds"),
         }
     }

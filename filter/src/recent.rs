@@ -69,6 +69,14 @@ pub struct Claimed {
     made: Vec<Claim>,
 }
 
+impl Claimed {
+    /// Those that nobody had claimed for the place before.
+    #[must_use]
+    pub fn made(&self) -> &[Claim] {
+        &self.made
+    }
+}
+
 fn now_ms(host: &impl Host) -> u64 {
     host.unix_time_ns() / 1_000_000
 }
@@ -187,6 +195,12 @@ impl Board {
             *calls += 1;
             read = self.read(host, read.index);
         }
+    }
+
+    /// Another gateway made a claim.
+    pub fn hear(&self, host: &impl Host, claim: Claim) {
+        let read = self.read(host, self.index(claim.key));
+        let _ = self.put(host, read, &[claim], &mut 0);
     }
 
     /// Takes back what a request made: it came to nothing there.

@@ -9,7 +9,7 @@ use proxy_wasm::types::ContextType;
 use crate::config::{self, Config};
 use crate::host::{Envoy, Host};
 use crate::request::Http;
-use crate::sync::{self, poller};
+use crate::sync;
 use crate::vm;
 
 thread_local! {
@@ -35,7 +35,10 @@ impl Drop for Root {
         if ACTIVE.get() == Some(self.id) {
             ACTIVE.set(None);
         }
-        vm::with(&Envoy, |vm| vm.poller.root_gone(self.id));
+        vm::with(&Envoy, |vm| {
+            vm.poller.root_gone(self.id);
+            vm.news.root_gone(self.id);
+        });
     }
 }
 
@@ -44,7 +47,7 @@ impl Context for Root {
         if let Some(config) = &self.config {
             let call = (self.id, token);
             vm::with(&Envoy, |vm| {
-                poller::answered(vm, &Envoy, config, call, (headers, body))
+                sync::answered(vm, &Envoy, config, call, (headers, body))
             });
         }
     }

@@ -24,6 +24,7 @@ use crate::host::Host;
 use crate::load::{Brings, Ticket};
 use crate::metrics::{Phase, Timer};
 use crate::mode::Mode;
+use crate::news;
 use crate::reason::Reason;
 use crate::recent::{Claimed, SENT};
 use crate::vm::Vm;
@@ -282,6 +283,9 @@ impl Request {
             let ttl_ms = SENT_MS.saturating_add(plan.prefill_ms).min(SENT_MAX_MS);
             let claim = |look| SENT.claim(host, look, place(first), ttl_ms);
             self.claimed = plan.sent.into_iter().map(claim).collect();
+            for claimed in &self.claimed {
+                news::note(vm, host, claimed);
+            }
         }
         if let Some(predicted) = plan.predicted_tokens {
             host.set_filter_state(STATE_PREDICTED, predicted.to_string().as_bytes());
@@ -295,4 +299,4 @@ impl Request {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -28,6 +28,7 @@ pub use poller::Poller;
 
 use crate::config::Config;
 use crate::host::Host;
+use crate::news;
 use crate::router::choose::look_around;
 use crate::vm::Vm;
 
@@ -84,6 +85,20 @@ pub fn tick(vm: &mut Vm, host: &impl Host, config: &Config, root: u32) {
             vm.poller.take_over(host);
         }
         poller::step(vm, host, config, root);
+        news::step(vm, host, config, root);
+    }
+}
+
+/// The callback of a call. `sizes`: its headers and the bytes of its body, as the host gave them.
+pub fn answered(
+    vm: &mut Vm,
+    host: &impl Host,
+    config: &Config,
+    call: (u32, u32),
+    sizes: (usize, usize),
+) {
+    if !news::answered(vm, host, call, sizes) {
+        poller::answered(vm, host, config, call, sizes);
     }
 }
 

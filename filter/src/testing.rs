@@ -58,6 +58,12 @@ impl FakeHost {
         self.metric(&format!("requests_total_reason=_={reason}_=_"))
     }
 
+    /// Calls that were made to a path.
+    pub(crate) fn calls_to(&self, path: &str) -> Vec<Call> {
+        let to = |call: &&Call| call.headers.iter().any(|(n, v)| n == ":path" && v == path);
+        self.calls.borrow().iter().filter(to).cloned().collect()
+    }
+
     fn define(&self, name: &str) -> MetricId {
         let mut names = self.names.borrow_mut();
         let at = names.iter().position(|n| n == name).unwrap_or_else(|| {

@@ -9,6 +9,7 @@ use crate::host::Host;
 use crate::lease::Lease;
 use crate::load::Loads;
 use crate::metrics::Metrics;
+use crate::news::News;
 use crate::pools::{HeadCache, View};
 use crate::profiles::Profiles;
 use crate::recent::SENT;
@@ -36,6 +37,8 @@ pub struct Vm {
     pub lease: Lease,
     /// The poller's state, idle in most VMs.
     pub poller: Poller,
+    /// What gateways tell each other, in the VM that polls.
+    pub news: News,
     /// When the control plane was last heard by this process.
     pub freshness: Freshness,
     /// Metric ids.
@@ -69,6 +72,7 @@ impl Vm {
             health: Health::default(),
             lease: Lease::new(id),
             poller: Poller::default(),
+            news: News::default(),
             freshness: Freshness::default(),
             metrics: Metrics::define(host),
             feedback: Figures::default(),

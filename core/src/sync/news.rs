@@ -51,7 +51,7 @@ pub struct Sent {
     pub age_ms: u32,
     /// How much longer it counts, in milliseconds.
     pub life_ms: u32,
-    /// Blocks from one mark to the next; means nothing to the control plane.
+    /// Blocks from this one to the last mark; means nothing to the control plane.
     pub span: u16,
     /// What follows in the prompt; means nothing to the control plane.
     pub marks: Vec<u16>,

@@ -8,6 +8,7 @@ use super::{Request, STATE_CACHED, Stage, stored_answers};
 use crate::feedback::Reading;
 use crate::host::Host;
 use crate::mode::Mode;
+use crate::news;
 use crate::reason::Reason;
 use crate::recent::SENT;
 use crate::vm::Vm;
@@ -168,6 +169,9 @@ impl Request {
         if vm.loads.moved(host, view.as_deref(), ticket, served) {
             let moved = |claimed| SENT.moved(host, claimed, place(served));
             self.claimed = claimed.into_iter().map(moved).collect();
+            for claimed in &self.claimed {
+                news::note(vm, host, claimed);
+            }
         } else {
             self.claimed = claimed;
         }

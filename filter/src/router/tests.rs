@@ -1,4 +1,4 @@
-mod bench;
+pub(crate) mod bench;
 mod debug;
 mod feedback;
 mod health;

@@ -355,7 +355,8 @@ fn profiles_held(host: &impl Host, heads: [&[u8]; 2]) -> Vec<u64> {
     held
 }
 
-fn gateway(host: &impl Host, random: &mut Random) -> String {
+/// The name of this process.
+pub fn gateway(host: &impl Host, random: &mut Random) -> String {
     let known = host.shared(GATEWAY_KEY).bytes;
     if let Ok(name) = String::from_utf8(known)
         && !name.is_empty()

@@ -33,7 +33,7 @@ impl<'a> Gateway<'a> {
     }
 
     fn pending(&self) -> Option<(u32, Poll)> {
-        let calls = self.host.calls.borrow();
+        let calls = self.host.calls_to("/v1/sync");
         let call = calls.get(self.answered)?;
         assert_eq!(
             calls.len(),
@@ -229,7 +229,7 @@ fn failures_keep_the_table_and_back_off() {
     let mut fleet = Fleet::new(1, 4, 3);
     fill(&mut fleet, 0, 20);
     gateway.settle(&mut vm, &fleet);
-    let sent_before = host.calls.borrow().len();
+    let sent_before = host.calls_to("/v1/sync").len();
     let mut flipped = {
         let (_, poll) = gateway.pending().unwrap();
         fill(&mut fleet, 20, 40);
@@ -250,7 +250,7 @@ fn failures_keep_the_table_and_back_off() {
             }
         }
     }
-    let sent = host.calls.borrow().len() - sent_before;
+    let sent = host.calls_to("/v1/sync").len() - sent_before;
     assert!((4..20).contains(&sent), "{sent} polls in 10 s");
     assert!(vm.heads.read(&host).unwrap().table.is_some());
     gateway.settle(&mut vm, &fleet);
@@ -361,7 +361,7 @@ fn a_poll_carries_the_token_to_the_configured_cluster() {
     let host = FakeHost::default();
     let gateway = Gateway::new(&host);
     gateway.tick(&mut Vm::new(&host));
-    let calls = host.calls.borrow();
+    let calls = host.calls_to("/v1/sync");
     assert_eq!(calls[0].cluster, "cp");
     for (name, value) in [
         ("authorization", "Bearer t"),

@@ -12,13 +12,13 @@ use crate::testing::fleet::{CLUSTER, Fleet, MODEL};
 use crate::vm::Vm;
 
 /// One gateway with one VM, and the request in hand.
-pub(super) struct Bench {
-    pub(super) host: FakeHost,
-    pub(super) vm: Vm,
-    pub(super) config: Config,
+pub(crate) struct Bench {
+    pub(crate) host: FakeHost,
+    pub(crate) vm: Vm,
+    pub(crate) config: Config,
 }
 
-pub(super) fn bench() -> Bench {
+pub(crate) fn bench() -> Bench {
     let host = FakeHost::default();
     let config = config::parse(br#"{"control_plane": {"cluster": "cp", "token": "t"}}"#).unwrap();
     let vm = Vm::new(&host);
@@ -35,14 +35,14 @@ pub(super) fn bench() -> Bench {
 }
 
 impl Bench {
-    pub(super) fn property(&mut self, name: &str, value: &[u8]) {
+    pub(crate) fn property(&mut self, name: &str, value: &[u8]) {
         self.host
             .properties
             .borrow_mut()
             .insert(name.to_owned(), value.to_vec());
     }
 
-    pub(super) fn headers(
+    pub(crate) fn headers(
         &mut self,
         method: &str,
         path: &str,
@@ -61,7 +61,7 @@ impl Bench {
         }
     }
 
-    pub(super) fn header(&self, name: &str, value: &str) {
+    pub(crate) fn header(&self, name: &str, value: &str) {
         self.host
             .request_headers
             .borrow_mut()
@@ -69,7 +69,7 @@ impl Bench {
     }
 
     /// The fleet's table and profile are in shared data.
-    pub(super) fn publish(&mut self, fleet: &Fleet) {
+    pub(crate) fn publish(&mut self, fleet: &Fleet) {
         let shape = TableShape {
             epoch: fleet.store.epoch(),
             generation: fleet.store.generation(),
@@ -91,7 +91,7 @@ impl Bench {
             .unwrap();
     }
 
-    pub(super) fn profile(&self, fleet: &Fleet) {
+    pub(crate) fn profile(&self, fleet: &Fleet) {
         let json = serde_json::to_vec(&fleet.profile).unwrap();
         let value = profiles::encode(fleet.profile.hash(), &json);
         self.host
@@ -99,7 +99,7 @@ impl Bench {
             .unwrap();
     }
 
-    pub(super) fn dest(&self) -> Option<String> {
+    pub(crate) fn dest(&self) -> Option<String> {
         self.host
             .request_headers
             .borrow()
@@ -107,12 +107,12 @@ impl Bench {
             .cloned()
     }
 
-    pub(super) fn state(&self, name: &str) -> Option<String> {
+    pub(crate) fn state(&self, name: &str) -> Option<String> {
         self.host.filter_state.borrow().get(name).cloned()
     }
 
     /// A whole request body, in one piece.
-    pub(super) fn send(&mut self, body: &str) -> Request {
+    pub(crate) fn send(&mut self, body: &str) -> Request {
         let mut r = Request::default();
         let flow = r.on_request_headers(&mut self.vm, &self.host, &self.config, false);
         if flow == Flow::Pause {
@@ -123,7 +123,7 @@ impl Bench {
         r
     }
 
-    pub(super) fn chat(&mut self, content: &str) -> Request {
+    pub(crate) fn chat(&mut self, content: &str) -> Request {
         let body = serde_json::json!({
             "model": MODEL,
             "messages": [{"role": "user", "content": content}],
@@ -138,7 +138,7 @@ impl Bench {
     }
 
     /// The response of a request, its body in pieces of `size` bytes; the last piece ends it.
-    pub(super) fn respond(
+    pub(crate) fn respond(
         &mut self,
         r: &mut Request,
         headers: &[(&str, &str)],
@@ -157,7 +157,7 @@ impl Bench {
         r.on_end(&mut self.vm, &self.host);
     }
 
-    pub(super) fn load(&mut self, fleet: &Fleet, replica: u16) -> crate::load::Work {
+    pub(crate) fn load(&mut self, fleet: &Fleet, replica: u16) -> crate::load::Work {
         let endpoint = &fleet.head.replicas[usize::from(replica)].endpoint;
         self.vm
             .loads
@@ -165,6 +165,6 @@ impl Bench {
     }
 }
 
-pub(super) fn text(n: u32) -> String {
+pub(crate) fn text(n: u32) -> String {
     format!("Part {n} of a text that is long enough to fill some blocks. ").repeat(40)
 }
