@@ -39,6 +39,8 @@ pub struct Candidate {
     pub matched_tokens: u32,
     /// The same in any tier; never taken for less than `matched_tokens`.
     pub any_tokens: u32,
+    /// The part of those that it has announced; the rest was sent to it a moment ago.
+    pub announced_tokens: u32,
     /// Requests that it is working on or has waiting, as far as known.
     pub requests: u32,
     /// Requests in the engine's own queue, by the last scrape; 0 where unknown.
@@ -61,6 +63,7 @@ impl Candidate {
             kv_usage_permille: 0,
             matched_tokens: 0,
             any_tokens: 0,
+            announced_tokens: 0,
             requests: 0,
             waiting: 0,
             backlog_tokens: 0,
@@ -212,32 +215,42 @@ struct Scored<'a> {
 #[derive(Clone, Copy)]
 struct Ranked<'a> {
     scored: Scored<'a>,
-    rank: (u8, u64, u64),
+    rank: (u8, u64, u64, u64),
     /// What set it apart, if not its cost.
     by: Option<Reason>,
 }
 
 /// The best [`ENDPOINTS_MAX`], in order.
 fn first_few<'a>(input: &PickInput<'_>, fleet: &Fleet, scored: &[Scored<'a>]) -> Vec<Ranked<'a>> {
-    let least = scored.iter().map(|s| s.guarded).min().unwrap_or(0);
-    let equal = cost::as_good_as(least);
-    let holds_most =
-        |s: &&Scored<'_>| s.guarded <= equal && s.candidate.held_tokens() == fleet.most_held;
-    let overflows = fleet.most_held > 0 && !scored.iter().any(|s| holds_most(&s));
-    let newcomer = guard::newcomer(input, fleet, least);
+    let Some(cheapest) = scored.iter().min_by_key(|s| s.guarded) else {
+        return Vec::new();
+    };
+    let equal = cost::as_good_as(cheapest.guarded, fleet.whole_us);
+    let is_equal = |s: &Scored<'_>| s.guarded <= equal;
+    let holds_most = |s: &Scored<'_>| is_equal(s) && s.candidate.held_tokens() == fleet.most_held;
+    let overflows = fleet.most_held > 0 && !scored.iter().any(holds_most);
+    let newcomer = guard::newcomer(input, fleet, cheapest.guarded);
+    let second_home = guard::second_home(input, fleet, cheapest.candidate);
     let session = input.session.filter(|_| !input.looked_up);
     let mut few: Vec<Ranked<'a>> = Vec::with_capacity(ENDPOINTS_MAX + 1);
     for s in scored {
         let replica = s.candidate.replica;
         let (rank, by) = if newcomer == Some(replica) {
-            ((0, 0, 0), Some(Reason::Ramp))
+            ((0, 0, 0, 0), Some(Reason::Ramp))
+        } else if second_home == Some(replica) {
+            ((0, 1, 0, 0), Some(Reason::HotSpot))
         } else if let Some(key) = session.filter(|_| guard::has_room(s.candidate, fleet)) {
-            ((1, !rendezvous(key, replica), 0), Some(Reason::Session))
-        } else if s.guarded <= equal {
+            ((1, !rendezvous(key, replica), 0, 0), Some(Reason::Session))
+        } else if is_equal(s) {
             let (lot, by) = lot(input, overflows, replica);
-            ((2, lot, 0), by)
+            let few = if overflows {
+                0
+            } else {
+                u64::from(s.candidate.requests)
+            };
+            ((2, few, lot, 0), by)
         } else {
-            ((3, s.guarded, draw(input.random, replica)), None)
+            ((3, s.guarded, draw(input.random, replica), 0), None)
         };
         let ranked = Ranked {
             scored: *s,

@@ -10,16 +10,18 @@ pub const ATTENTION_TOKENS: u64 = 32_768;
 pub const CHUNK_TOKENS: u64 = 8_192;
 /// Tokens of an answer whose decoding a request's place is charged for. Answers are longer; the
 /// first token is what routing can still hurt, so the rest counts in part.
-pub const OUTPUT_TOKENS: u64 = 64;
+pub const OUTPUT_TOKENS: u64 = 48;
 /// Prefill counts this much more than its own time, in thousandths, on an idle fleet: what is
 /// computed twice is lost to whoever comes next.
 pub const BURDEN_PERMILLE: u64 = 500;
+/// How much of the mean backlog a prompt counts that is not held at all, in thousandths.
+pub const WASTE_PERMILLE: u64 = 500;
 /// So many stalled answers count as much as the prefill that stalls them.
-pub const STALL_REQUESTS: u64 = 64;
+pub const STALL_REQUESTS: u64 = 32;
 /// Share of KV memory in use, in thousandths, from which a replica may make requests wait for memory.
 pub const KV_FULL_PERMILLE: u16 = 900;
 /// Costs that differ by less than this are as good as equal, in microseconds.
-pub const EQUAL_US: u64 = 2_000;
+pub const EQUAL_US: u64 = 10_000;
 
 /// How fast a replica is: learned ([`super::learn`]), or these start values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -106,7 +108,11 @@ pub fn of(input: &PickInput<'_>, c: &Candidate, fleet: &Fleet) -> Cost {
     Cost {
         queue_us: backlog_us(c).max(admission_us(c)),
         prefill_us,
-        burden_us: burden_us(prefill_us, c, fleet),
+        burden_us: burden_us(prefill_us, c).saturating_add(waste_us(
+            input.prompt_tokens - hit,
+            input.prompt_tokens,
+            fleet,
+        )),
         decode_us: decode_us(work, c),
         tier_us: tier_us(hit - on_gpu, c),
     }
@@ -150,14 +156,24 @@ pub fn admission_us(c: &Candidate) -> u64 {
     ahead.saturating_mul(OUTPUT_TOKENS.saturating_mul(step_us)) / running
 }
 
-/// What this prefill costs others, in microseconds: the running answers that it stalls, and the
-/// prompts that come while it lasts: few on an idle fleet, more on a busy one.
+/// What this prefill costs others, in microseconds: the running answers that it stalls, and what
+/// comes while it lasts.
 #[must_use]
-pub fn burden_us(prefill_us: u64, c: &Candidate, fleet: &Fleet) -> u64 {
+pub fn burden_us(prefill_us: u64, c: &Candidate) -> u64 {
     let stalled = prefill_us.saturating_mul(u64::from(c.requests)) / STALL_REQUESTS;
-    let weight = BURDEN_PERMILLE.saturating_add(fleet.congestion_permille);
-    let behind = prefill_us.saturating_mul(weight) / 1_000;
-    stalled.saturating_add(behind)
+    stalled.saturating_add(prefill_us.saturating_mul(BURDEN_PERMILLE) / 1_000)
+}
+
+/// On a busy fleet what is computed twice is lost to all that waits: a prompt that is not held at
+/// all counts as so much of the mean backlog, in microseconds. So the longer the queues, the more of
+/// a difference between them does affinity outweigh, and the difference stays in proportion.
+#[must_use]
+pub fn waste_us(uncached_tokens: u32, prompt_tokens: u32, fleet: &Fleet) -> u64 {
+    let share_permille = u64::from(uncached_tokens) * 1_000 / u64::from(prompt_tokens.max(1));
+    fleet
+        .backlog_us
+        .saturating_mul(share_permille * WASTE_PERMILLE / 1_000)
+        / 1_000
 }
 
 /// Steps shared with running requests, in microseconds: those of its prefill and backlog, which each
@@ -175,10 +191,11 @@ pub fn tier_us(tokens: u32, c: &Candidate) -> u64 {
     u64::from(tokens) * 1_000_000 / u64::from(c.rates.tier_tokens_per_s.max(1))
 }
 
-/// The highest cost that is as good as `least`, in microseconds: estimates are no better than that.
+/// The highest cost that is as good as `least`, in microseconds, where computing all of the prompt
+/// takes `whole_us`: rates are known no better than that.
 #[must_use]
-pub fn as_good_as(least: u64) -> u64 {
-    least.saturating_add(EQUAL_US).saturating_add(least / 64)
+pub fn as_good_as(least: u64, whole_us: u64) -> u64 {
+    least.saturating_add(EQUAL_US).saturating_add(whole_us / 64)
 }
 
 #[cfg(test)]
@@ -274,15 +291,25 @@ mod tests {
 
     #[test]
     fn a_long_prompt_minds_running_answers_more_than_a_short_one() {
-        let fleet = Fleet::default();
         let busy = Candidate {
             requests: 20,
             ..idle()
         };
-        let long = burden_us(5_000_000, &busy, &fleet);
+        let long = burden_us(5_000_000, &busy);
         assert!(long > 2_500_000 + 500_000);
-        assert!(burden_us(20_000, &busy, &fleet) < 20_000);
-        assert_eq!(burden_us(5_000_000, &idle(), &fleet), 2_500_000);
+        assert!(burden_us(20_000, &busy) < 25_000);
+        assert_eq!(burden_us(5_000_000, &idle()), 2_500_000);
+    }
+
+    #[test]
+    fn what_is_computed_twice_weighs_by_the_queues() {
+        let fleet = Fleet {
+            backlog_us: 10_000_000,
+            ..Fleet::default()
+        };
+        assert_eq!(waste_us(1_000, 1_000, &fleet), 5_000_000);
+        assert_eq!(waste_us(250, 1_000, &fleet), 1_250_000);
+        assert_eq!(waste_us(1_000, 1_000, &Fleet::default()), 0);
     }
 
     #[test]

@@ -19,6 +19,12 @@ const FAST: f32 = 0.75;
 /// Time between tokens on an otherwise idle engine: of four observations one is shorter.
 const SHORT: f32 = 0.25;
 
+/// From so many observations on an estimate stands on its own.
+const SEEN_ENOUGH: f32 = 32.0;
+/// Replicas whose estimates differ by less than this factor are taken for equal: the estimates are no
+/// better, and equal replicas must get equal shares.
+const ALIKE: f32 = 1.3;
+
 /// Learns one replica's [`Rates`]. Robust: no single observation moves an estimate far.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct RateLearner {
@@ -31,6 +37,7 @@ pub struct RateLearner {
 struct Quantile {
     value: f32,
     gain: f32,
+    seen: u32,
 }
 
 impl Quantile {
@@ -38,6 +45,7 @@ impl Quantile {
         Self {
             value,
             gain: GAIN_FIRST,
+            seen: 0,
         }
     }
 
@@ -52,6 +60,16 @@ impl Quantile {
         };
         self.value = (self.value * step).clamp(low, high);
         self.gain = (self.gain * 0.93).max(GAIN_LAST);
+        self.seen = self.seen.saturating_add(1);
+    }
+
+    /// Its own estimate as far as it has seen enough and differs for certain, else the other's.
+    fn blend(&self, other: &Self) -> f32 {
+        if self.value < other.value * ALIKE && other.value < self.value * ALIKE {
+            return other.value;
+        }
+        let own = (self.seen as f32 / SEEN_ENOUGH).min(1.0);
+        self.value * own + other.value * (1.0 - own)
     }
 }
 
@@ -88,11 +106,19 @@ impl RateLearner {
 
     /// What is known now.
     #[must_use]
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // clamped above
     pub fn rates(&self) -> Rates {
+        self.rates_in(self)
+    }
+
+    /// What is known now of one replica of a pool; `pool` has observed all of its replicas. Without it
+    /// a replica that has had little to do would keep its start value, look slow beside the others and
+    /// get less still.
+    #[must_use]
+    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)] // clamped above
+    pub fn rates_in(&self, pool: &Self) -> Rates {
         Rates {
-            prefill_tokens_per_s: self.prefill.value as u32,
-            step_us: self.step.value as u32,
+            prefill_tokens_per_s: self.prefill.blend(&pool.prefill) as u32,
+            step_us: self.step.blend(&pool.step) as u32,
             ..Rates::START
         }
     }
@@ -151,6 +177,20 @@ mod tests {
         }
         assert!(learner.rates().prefill_tokens_per_s <= 1_000_000);
         assert!(learner.rates().step_us >= 200);
+    }
+
+    #[test]
+    fn a_replica_that_did_little_is_taken_for_its_peers_equal() {
+        let (mut pool, mut own) = (RateLearner::new(), RateLearner::new());
+        for _ in 0..200 {
+            pool.observe_first_token(4_000, 100_000);
+        }
+        assert_eq!(own.rates_in(&pool), pool.rates());
+        for _ in 0..100 {
+            own.observe_first_token(4_000, 400_000);
+        }
+        let rate = own.rates_in(&pool).prefill_tokens_per_s;
+        assert!((9_000..11_000).contains(&rate), "{rate}");
     }
 
     #[test]

@@ -140,6 +140,7 @@ fn candidate(
     let candidate = Candidate {
         matched_tokens: held.gpu,
         any_tokens: held.any,
+        announced_tokens: held.announced,
         backlog_tokens: ours.tokens.saturating_sub(under_way),
         requests: requests.saturating_add(strain),
         waiting: strain,
