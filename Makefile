@@ -9,7 +9,7 @@ WASM := target/wasm32-wasip1/wasm/prefix_picker_filter.wasm
 CARGO_DENY := 0.20.2
 CASE ?=
 
-.PHONY: help build native wasm run stop test test-native tokenizers test-wasm test-filter e2e e2e-short test-vllm lint bench clean
+.PHONY: help build native wasm run stop test test-native tokenizers test-wasm test-filter e2e e2e-short test-vllm lint lab bench clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -59,6 +59,9 @@ lint: ## formatting, clippy with warnings denied (native and wasm), cargo-deny
 	@tools/target.sh wasm32-wasip1
 	cargo clippy -p prefix-picker-filter -p buffer-filter --target wasm32-wasip1 -- -D warnings
 	@tools/deny.sh $(CARGO_DENY)
+
+lab: ## simulates the picker against other policies over a grid of regimes; prints the table of docs/picking.md
+	cargo run --profile lab -p prefix-picker-lab -- --seeds 10 --threads $$(nproc)
 
 bench: build ## the filter's work, added latency and requests/s in real Envoy, and the index's rate
 	cargo build --profile wasm --target wasm32-wasip1 -p buffer-filter
