@@ -47,6 +47,7 @@ mod media;
 mod messages;
 mod methods;
 mod normalise;
+mod outline;
 mod profile;
 mod python;
 mod request;
@@ -60,6 +61,7 @@ mod truncation;
 pub use bare::BareTemplate;
 pub use compiled::{CompiledProfile, ProfileError};
 pub use full_report::{Insertion, full_report};
+pub use outline::Outline;
 pub use profile::{
     AddedToken, Canonical, CanonicalStep, Capability, ContentFormat, PROFILE_VERSION, Pieces,
     Profile, Renderer,

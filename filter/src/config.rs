@@ -6,6 +6,7 @@
 use serde::Deserialize;
 
 use crate::mode::Mode;
+use crate::standalone::{self, Standalone};
 
 /// Longest body held, unless the configuration says otherwise: just under Envoy's stock buffer
 /// limit of 1 MiB, over which Envoy itself answers 413.
@@ -24,6 +25,8 @@ pub struct Config {
     pub authority: String,
     /// `Bearer <token>`, as sent.
     pub authorization: String,
+    /// Replicas listed here instead of a control plane, whose fields above are empty then.
+    pub standalone: Option<Standalone>,
     /// Longest body held where `content-length` gives the length, in bytes.
     pub max_body_bytes: u64,
     /// Longest body waited on over HTTP/1.1 where the length is not announced, in bytes. 0: only
@@ -53,7 +56,8 @@ pub struct Config {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Raw {
-    control_plane: RawControlPlane,
+    control_plane: Option<RawControlPlane>,
+    standalone: Option<standalone::Raw>,
     max_body_bytes: Option<u64>,
     max_chunked_body_bytes: Option<u64>,
     path_prefixes: Option<Vec<String>>,
@@ -74,24 +78,36 @@ struct RawControlPlane {
     token: String,
 }
 
+impl RawControlPlane {
+    /// Cluster, authority and authorization.
+    fn check(self, wrong: &mut Vec<String>) -> (String, String, String) {
+        let (cluster, token) = (self.cluster, self.token);
+        if cluster.is_empty() {
+            wrong.push("control_plane.cluster: the name of an Envoy cluster is needed".to_owned());
+        }
+        if token.is_empty() || !token.bytes().all(|b| b.is_ascii_graphic()) {
+            wrong.push(
+                "control_plane.token: visible ASCII characters without spaces are needed"
+                    .to_owned(),
+            );
+        }
+        let authority = self.authority.unwrap_or_else(|| cluster.clone());
+        (cluster, authority, format!("Bearer {token}"))
+    }
+}
+
 /// Reads the configuration. The error says everything that is wrong, for the log.
 pub fn parse(json: &[u8]) -> Result<Config, String> {
     let raw: Raw = serde_json::from_slice(json).map_err(|e| e.to_string())?;
     let mut wrong = Vec::new();
-    let cluster = raw.control_plane.cluster;
-    if cluster.is_empty() {
-        wrong.push("control_plane.cluster: the name of an Envoy cluster is needed".to_owned());
+    if raw.control_plane.is_some() == raw.standalone.is_some() {
+        wrong.push("control_plane, standalone: one of them is needed, and not both".to_owned());
     }
-    let token = raw.control_plane.token;
-    if token.is_empty() || !token.bytes().all(|b| b.is_ascii_graphic()) {
-        wrong.push(
-            "control_plane.token: visible ASCII characters without spaces are needed".to_owned(),
-        );
-    }
-    let authority = raw
-        .control_plane
-        .authority
-        .unwrap_or_else(|| cluster.clone());
+    let (cluster, authority, authorization) = match raw.control_plane {
+        Some(control_plane) => control_plane.check(&mut wrong),
+        None => Default::default(),
+    };
+    let standalone = raw.standalone.map(|raw| raw.check(&mut wrong));
     let path_prefixes = raw.path_prefixes.unwrap_or_else(|| vec![String::new()]);
     for p in &path_prefixes {
         if !p.is_empty() && (!p.starts_with('/') || p.ends_with('/')) {
@@ -127,7 +143,8 @@ pub fn parse(json: &[u8]) -> Result<Config, String> {
     Ok(Config {
         cluster,
         authority,
-        authorization: format!("Bearer {token}"),
+        authorization,
+        standalone,
         max_body_bytes,
         max_chunked_body_bytes,
         path_prefixes,

@@ -29,6 +29,7 @@ pub mod recent;
 pub mod replicas;
 pub mod router;
 pub mod session;
+pub mod standalone;
 pub mod sync;
 pub mod vm;
 

@@ -172,10 +172,13 @@ impl View {
         if let Some(at) = base {
             return Some((at, Wanted::Base));
         }
-        self.on_cluster(cluster).find_map(|at| {
+        let adapter = self.on_cluster(cluster).find_map(|at| {
             let lora = self.pool(at)?.lora(model)?;
             Some((at, Wanted::Adapter(lora)))
-        })
+        });
+        // One that names no models serves any: standalone.
+        let any = |&at: &usize| self.pool(at).is_some_and(|p| p.models.is_empty());
+        adapter.or_else(|| Some((self.on_cluster(cluster).find(any)?, Wanted::Base)))
     }
 
     /// Does a pool that the routed cluster can reach have adapters?

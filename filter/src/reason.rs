@@ -10,6 +10,8 @@ pub enum Reason {
     Picked(pick::Reason),
     /// Placed where the same prefix was sent a moment ago; no event says so yet.
     Recent,
+    /// Placed where requests that began alike were sent before; nobody tells what replicas hold.
+    Predicted,
     /// It builds on an answer that one replica keeps: sent there.
     Pinned,
     /// The prompt could not be told; placed by load.
@@ -48,9 +50,10 @@ pub enum Reason {
     Aborted,
 }
 
-const OWN: [Reason; 18] = [
+const OWN: [Reason; 19] = [
     Reason::Off,
     Reason::Recent,
+    Reason::Predicted,
     Reason::Pinned,
     Reason::Method,
     Reason::Path,
@@ -84,6 +87,7 @@ impl Reason {
         match self {
             Self::Picked(reason) => reason.as_str(),
             Self::Recent => "recent",
+            Self::Predicted => "predicted",
             Self::Pinned => "pinned",
             Self::Skipped(skip) => skip.as_str(),
             Self::Off => "off",

@@ -57,10 +57,16 @@ impl RootContext for Root {
     fn on_configure(&mut self, _bytes: usize) -> bool {
         match config::parse(&Envoy.plugin_configuration()) {
             Ok(config) => {
+                let source = match &config.standalone {
+                    Some(standalone) => {
+                        standalone.publish(&Envoy);
+                        "standalone".to_owned()
+                    }
+                    None => format!("control plane at cluster {}", config.cluster),
+                };
                 log::info!(
-                    "prefix-picker {}: control plane at cluster {}, bodies up to {} bytes",
+                    "prefix-picker {}: {source}, bodies up to {} bytes",
                     env!("CARGO_PKG_VERSION"),
-                    config.cluster,
                     config.max_body_bytes
                 );
                 self.config = Some(Rc::new(config));

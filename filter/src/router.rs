@@ -13,6 +13,7 @@ pub mod debug;
 pub mod decide;
 pub mod gate;
 pub mod held;
+pub mod history;
 pub mod report;
 mod response;
 pub mod stored_answers;
@@ -83,6 +84,8 @@ pub struct Request {
     ticket: Option<Ticket>,
     /// What was noted as sent, until it is known who serves it.
     claimed: Vec<Claimed>,
+    /// What was noted for requests to come, until it is known who serves it.
+    kept: Option<Claimed>,
     /// What may be done with it.
     mode: Mode,
     /// In shadow: tokens that the chosen replica holds, by the table.
@@ -107,6 +110,7 @@ impl Default for Request {
             named: Vec::new(),
             ticket: None,
             claimed: Vec::new(),
+            kept: None,
             mode: Mode::Enforce,
             shadow: None,
             api: None,
@@ -286,6 +290,7 @@ impl Request {
             for claimed in &self.claimed {
                 news::note(vm, host, claimed);
             }
+            self.kept = plan.history.map(|history| history.claim(host, first));
         }
         if let Some(predicted) = plan.predicted_tokens {
             host.set_filter_state(STATE_PREDICTED, predicted.to_string().as_bytes());

@@ -68,6 +68,10 @@ impl Freshness {
 
 /// One tick of a root context: keeps the load's slot alive, contends for the lease, polls.
 pub fn tick(vm: &mut Vm, host: &impl Host, config: &Config, root: u32) {
+    if let Some(standalone) = &config.standalone {
+        standalone.tick(vm, host);
+        return;
+    }
     vm.freshness.observe(host);
     let now_us = host.monotonic_us();
     let view = vm.heads.read(host);

@@ -123,7 +123,7 @@ async fn predict(stack: &mut Stack, body: &Value, id: &str) -> Result<Entry> {
 }
 
 /// Sends a prompt once and waits until the filter knows who has it: that endpoint.
-async fn plant(stack: &mut Stack, body: &Value, id: &str) -> Result<String> {
+pub(crate) async fn plant(stack: &mut Stack, body: &Value, id: &str) -> Result<String> {
     let reply = stack
         .client()?
         .post("/v1/chat/completions", body, id, &[])

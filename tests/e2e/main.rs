@@ -9,9 +9,11 @@ mod exact;
 mod faults;
 mod feedback;
 mod headers;
+mod health;
 mod lora;
 mod odd;
 mod propagation;
+mod standalone;
 mod stored;
 mod trailers;
 
@@ -22,7 +24,7 @@ use anyhow::Result;
 use prefix_picker_tests::stack::Places;
 
 /// All cases, in the order of a whole run.
-const CASES: [(&str, &str); 15] = [
+const CASES: [(&str, &str); 17] = [
     (
         "accuracy",
         "what the filter predicts is what the engine had cached",
@@ -77,6 +79,14 @@ const CASES: [(&str, &str); 15] = [
         "nothing of an engine's former life is matched again",
     ),
     ("engine_down", "an engine that dies costs no request"),
+    (
+        "engine_errors",
+        "an engine that fails fast is left alone, and comes back",
+    ),
+    (
+        "standalone",
+        "no control plane: conversations go on where they began",
+    ),
 ];
 
 async fn case(name: &str, places: &Places, short: bool) -> Result<()> {
@@ -98,6 +108,8 @@ async fn case(name: &str, places: &Places, short: bool) -> Result<()> {
         "snapshot" => faults::snapshot(places).await,
         "envoy_restarted" => faults::envoy_restarted(places).await,
         "engine_restarted" => faults::engine_restarted(places).await,
+        "engine_errors" => health::engine_errors(places).await,
+        "standalone" => standalone::standalone(places, short).await,
         "engine_down" => faults::engine_down(places).await,
         _ => anyhow::bail!("no such case; --list names them"),
     }

@@ -124,7 +124,9 @@ impl Stack {
     fn write_files(&self) -> Result<()> {
         let root = &self.places.root;
         let moves = self.moves();
-        let envoy = std::fs::read_to_string(root.join("envoy/envoy.yaml"))?;
+        let file = self.options.envoy_file.clone();
+        let file = file.unwrap_or_else(|| PathBuf::from("envoy/envoy.yaml"));
+        let envoy = std::fs::read_to_string(root.join(file))?;
         let beyond = self
             .ports
             .engines

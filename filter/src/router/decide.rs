@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use prefix_picker_core::blocks::Namespace;
 use prefix_picker_core::blocks::prompt::{Blocks, bytes_per_token_milli, tokens};
-use prefix_picker_core::pick::Rates;
 use prefix_picker_core::pick::cost::prefill_work;
+use prefix_picker_core::pick::{self, Rates};
 use prefix_picker_core::prompt::{Api, ParsedRequest, Prompt, Skip, parse_request};
 use prefix_picker_core::recent::{Anchor, anchors};
 use prefix_picker_core::sync::ReplicaState;
@@ -21,6 +21,7 @@ use crate::recent::{Look, SENT};
 use crate::router::choose::{Placed, choose, replica_named};
 use crate::router::complexity::is_too_complex;
 use crate::router::held::{self, Holdings};
+use crate::router::history::{self, History};
 use crate::router::stored_answers;
 use crate::session;
 use crate::sync::poller;
@@ -55,6 +56,8 @@ pub struct Plan {
     pub streamed: bool,
     /// The pool takes full reports of what an engine has cached.
     pub full_reports: bool,
+    /// What is to be noted for requests to come, where there is no table for them.
+    pub history: Option<History>,
     /// What there was to see of the prompts' having been sent before: to be noted that they are now.
     pub sent: Vec<Look>,
 }
@@ -73,6 +76,7 @@ impl Plan {
             expected: None,
             streamed: false,
             full_reports: false,
+            history: None,
             sent: Vec::new(),
         }
     }
@@ -263,6 +267,12 @@ fn look_up(
     timer: &mut Timer,
 ) -> Result<Plan, Reason> {
     let head = view.pool(pool).ok_or(Reason::UnknownModel)?;
+    if let Some(standalone) = &config.standalone {
+        let known = history::look_up(host, view, (head, wanted), request, standalone.expire_ms);
+        let known = known.ok_or(Reason::Skipped(Skip::InvalidRequest))?;
+        timer.lap(host, &vm.metrics, Phase::Lookup);
+        return Ok(by_history(vm, host, (view, (pool, wanted)), known, session));
+    }
     let table = view.table.ok_or(Reason::NoTable)?;
     if vm.freshness.age_ms(host) >= config.stale_after_ms {
         return Err(Reason::StaleTable);
@@ -272,7 +282,25 @@ fn look_up(
     let prompts = profile.compiled.render_all(request, now_s, PROMPTS_MAX);
     let mut prompts = prompts.into_iter();
     let prompt = prompts.next().unwrap_or(Err(Skip::InvalidRequest));
-    let prompt = prompt.map_err(Reason::Skipped)?;
+    let prompt = match prompt {
+        Ok(prompt) => prompt,
+        Err(skip) => {
+            let known = Some(head).filter(|_| has_history(skip)).and_then(|head| {
+                history::look_up(host, view, (head, wanted), request, history::TTL_MS)
+            });
+            let known = known.ok_or(Reason::Skipped(skip))?;
+            let plan = by_history(vm, host, (view, (pool, wanted)), known, session);
+            if plan.reason == Reason::Predicted {
+                return Ok(plan);
+            }
+            return Ok(Plan {
+                reason: Reason::Skipped(skip),
+                predicted_tokens: None,
+                matched_tokens: None,
+                ..plan
+            });
+        }
+    };
     timer.lap(host, &vm.metrics, Phase::Render);
     let lora = match wanted {
         Wanted::Adapter(lora) => Some(lora.name.as_str()),
@@ -317,6 +345,52 @@ fn look_up(
         plan.sent.push(SENT.look(host, others));
     }
     Ok(plan)
+}
+
+/// Is there a prompt to be compared with earlier ones, if not exactly the engine's?
+fn has_history(skip: Skip) -> bool {
+    match skip {
+        Skip::Multimodal
+        | Skip::RequestTemplate
+        | Skip::NoTemplate
+        | Skip::PredictedOnly
+        | Skip::TemplateError
+        | Skip::TemplateLimit
+        | Skip::Unsupported => true,
+        // The engine refuses it, or has what comes before, or keeps only the end.
+        Skip::InvalidJson
+        | Skip::InvalidRequest
+        | Skip::PromptEmbeds
+        | Skip::StoredHistory
+        | Skip::Truncated => false,
+    }
+}
+
+/// Where requests went that began alike.
+fn by_history(
+    vm: &mut Vm,
+    host: &impl Host,
+    (view, pool): (&Rc<View>, (usize, Wanted<'_>)),
+    known: history::Known,
+    session: Option<u64>,
+) -> Plan {
+    let placed = Placed {
+        tokens: known.tokens,
+        prefix_key: known.prefix_key,
+        session,
+        looked_up: !known.holdings.is_empty(),
+        holdings: &known.holdings,
+    };
+    let plan = choose(vm, host, view, pool, &placed);
+    let reason = match plan.reason {
+        Reason::Picked(pick::Reason::Prefix) => Reason::Predicted,
+        reason => reason,
+    };
+    Plan {
+        reason,
+        history: Some(known.history),
+        ..plan
+    }
 }
 
 /// What the response is to be compared with. `None` where the replica's blocks are not known: then

@@ -4,7 +4,7 @@ use prefix_picker_core::prompt::Api;
 use prefix_picker_core::recent::place;
 use prefix_picker_core::usage::Cached;
 
-use super::{Request, STATE_CACHED, Stage, stored_answers};
+use super::{Request, STATE_CACHED, Stage, history, stored_answers};
 use crate::feedback::Reading;
 use crate::host::Host;
 use crate::mode::Mode;
@@ -119,6 +119,9 @@ impl Request {
         for claimed in self.claimed.drain(..) {
             SENT.release(host, &claimed);
         }
+        if let Some(kept) = self.kept.take() {
+            history::BOARD.release(host, &kept);
+        }
     }
 
     fn prefill_ended(&mut self, vm: &mut Vm, host: &impl Host) {
@@ -128,6 +131,8 @@ impl Request {
         for claimed in self.claimed.drain(..) {
             SENT.settle(host, &claimed, EVENTS_MS);
         }
+        // It has computed it: that stands.
+        self.kept = None;
         if let Some(ticket) = &self.ticket {
             let view = vm.heads.last().cloned();
             vm.loads.prefill_ended(host, view.as_deref(), ticket);
@@ -172,6 +177,8 @@ impl Request {
             for claimed in &self.claimed {
                 news::note(vm, host, claimed);
             }
+            let moved = |kept| history::BOARD.moved(host, kept, place(served));
+            self.kept = self.kept.take().map(moved);
         } else {
             self.claimed = claimed;
         }

@@ -10,6 +10,7 @@ mod report;
 mod served;
 mod sessions;
 mod simulation;
+mod standalone;
 mod stored_answers;
 
 use prefix_picker_core::prompt::Profile;

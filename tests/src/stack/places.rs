@@ -71,6 +71,8 @@ pub struct Options {
     pub engine_args: Vec<String>,
     /// What to leave out of Envoy's file; each must be found.
     pub envoy_cuts: Vec<Cut>,
+    /// Another file of Envoy than `envoy/envoy.yaml`, from the repository's root.
+    pub envoy_file: Option<PathBuf>,
     /// Edits of Envoy's file, `(from, to)`; each must be found.
     pub envoy_edits: Vec<(String, String)>,
     /// Edits of the control plane's file, `(from, to)`; each must be found.
