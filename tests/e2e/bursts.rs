@@ -14,7 +14,7 @@ use crate::faults::{chat, words};
 const PATH: &str = "/v1/chat/completions";
 
 /// As fast as a real engine: a prompt of 4,000 tokens takes 0.2 s.
-fn options(engines: usize) -> Options {
+pub(crate) fn options(engines: usize) -> Options {
     Options {
         more_engines: engines - 3,
         engine_args: vec!["--speed".to_owned(), "1".to_owned()],

@@ -8,6 +8,7 @@ mod bursts;
 mod exact;
 mod faults;
 mod feedback;
+mod gateways;
 mod headers;
 mod health;
 mod lora;
@@ -36,6 +37,14 @@ const CASES: [(&str, &str); 17] = [
     (
         "siblings",
         "a burst of prompts with one start shares two engines before any event",
+    ),
+    (
+        "two_gateways",
+        "siblings that enter by two Envoys share two engines; who dies is forgotten within 5 s",
+    ),
+    (
+        "drain",
+        "an engine taken out of service under load: no request fails, no new one lands there",
     ),
     (
         "cold",
@@ -97,6 +106,8 @@ async fn case(name: &str, places: &Places, short: bool) -> Result<()> {
         "vllm_embeddings" => exact::embedding(places).await,
         "feedback" => feedback::feedback(places, short).await,
         "siblings" => bursts::siblings(places, short).await,
+        "two_gateways" => gateways::two_gateways(places, short).await,
+        "drain" => gateways::drain(places).await,
         "cold" => bursts::cold(places, short).await,
         "propagation" => propagation::propagation(places, if short { 40 } else { 300 }).await,
         "forged" => headers::forged(places).await,

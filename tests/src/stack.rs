@@ -4,9 +4,11 @@ use std::path::PathBuf;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+mod gateway;
 mod observe;
 mod places;
 
+pub use gateway::Gateway;
 pub use places::{Cut, Options, Places};
 use places::{add_engines, edit, replace};
 

@@ -1,0 +1,63 @@
+//! A second Envoy beside the first, for the same control plane and engines.
+
+use std::process::Command;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::{Stack, WORKERS, wait};
+use crate::access_log::AccessLog;
+use crate::client::Client;
+use crate::ports;
+use crate::process::Process;
+
+/// Another Envoy; ends when it is dropped.
+#[derive(Debug)]
+pub struct Gateway {
+    /// Its process.
+    pub process: Process,
+    /// What it logs of requests.
+    pub log: AccessLog,
+    /// Sends requests to it.
+    pub client: Client,
+}
+
+impl Stack {
+    /// Starts another Envoy, from the first one's file but for its ports, and waits until it answers.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub async fn another_envoy(&self, name: &str) -> Result<Gateway> {
+        let free = ports::free(2)?;
+        let at = |i: usize| free.get(i).copied().unwrap_or_default();
+        let moves = [(self.ports.envoy, at(0)), (self.ports.admin, at(1))];
+        let file = self.dir.join(format!("{name}.yaml"));
+        let text = std::fs::read_to_string(self.envoy_file())?;
+        std::fs::write(&file, ports::substitute(&text, &moves))?;
+        let mut command = Command::new(&self.places.envoy);
+        command
+            .current_dir(&self.places.root)
+            .arg("-c")
+            .arg(file)
+            .args(["--concurrency", WORKERS])
+            .args(["--file-flush-interval-msec", "20"])
+            .args(["--log-level", "warning", "--disable-hot-restart"]);
+        let process = Process::start(name, command, &self.dir)?;
+        let admin = Client::new(at(1))?;
+        let loads = "/stats?filter=prefix_picker_filter_sync_loads_total";
+        wait(
+            "another Envoy's table",
+            Duration::from_secs(30),
+            async || {
+                let stats = admin.get(loads).await;
+                stats.is_ok_and(|(_, text)| text.lines().any(|line| !line.ends_with(": 0")))
+            },
+        )
+        .await?;
+        Ok(Gateway {
+            process,
+            log: AccessLog::new(&self.dir.join(format!("{name}.log"))),
+            client: Client::new(at(0))?,
+        })
+    }
+}
