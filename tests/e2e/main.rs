@@ -25,7 +25,7 @@ use anyhow::Result;
 use prefix_picker_tests::stack::Places;
 
 /// All cases, in the order of a whole run.
-const CASES: [(&str, &str); 17] = [
+const CASES: [(&str, &str); 19] = [
     (
         "accuracy",
         "what the filter predicts is what the engine had cached",
