@@ -57,6 +57,7 @@ mod template;
 mod tojson;
 mod tools;
 mod truncation;
+mod work;
 
 pub use bare::BareTemplate;
 pub use compiled::{CompiledProfile, ProfileError};
@@ -191,13 +192,16 @@ pub enum Skip {
     TemplateError,
     /// The template used more work or memory than is allowed.
     TemplateLimit,
+    /// A body of more than 8 MiB, or of so many values that reading them would hold up a gateway's
+    /// worker.
+    TooComplex,
     /// A part of the request that the engine handles in a way we do not reproduce.
     Unsupported,
 }
 
 impl Skip {
     /// Every reason, for metrics that want to be there from the start.
-    pub const ALL: [Self; 12] = [
+    pub const ALL: [Self; 13] = [
         Self::InvalidJson,
         Self::InvalidRequest,
         Self::Multimodal,
@@ -209,6 +213,7 @@ impl Skip {
         Self::PredictedOnly,
         Self::TemplateError,
         Self::TemplateLimit,
+        Self::TooComplex,
         Self::Unsupported,
     ];
 
@@ -227,6 +232,7 @@ impl Skip {
             Self::PredictedOnly => "predicted_only",
             Self::TemplateError => "template_error",
             Self::TemplateLimit => "template_limit",
+            Self::TooComplex => "too_complex",
             Self::Unsupported => "unsupported",
         }
     }
@@ -265,6 +271,9 @@ impl Skip {
             }
             Self::TemplateLimit => {
                 "the chat template used more work or memory than the gateway allows it"
+            }
+            Self::TooComplex => {
+                "the body has more than 8 MiB, or so many values that reading them would hold up the gateway"
             }
             Self::Unsupported => {
                 "the request uses something that the engine handles in a way that is not reproduced"

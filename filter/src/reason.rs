@@ -44,13 +44,11 @@ pub enum Reason {
     ProfileMissing,
     /// The pool's prompt profile cannot be used; placed by load.
     ProfileBroken,
-    /// Too many JSON values for the memory that a VM has; placed by load.
-    TooComplex,
     /// The stream ended before its body did. Counted, but too late for the access log.
     Aborted,
 }
 
-const OWN: [Reason; 19] = [
+const OWN: [Reason; 18] = [
     Reason::Off,
     Reason::Recent,
     Reason::Predicted,
@@ -68,7 +66,6 @@ const OWN: [Reason; 19] = [
     Reason::StaleTable,
     Reason::ProfileMissing,
     Reason::ProfileBroken,
-    Reason::TooComplex,
     Reason::Aborted,
 ];
 
@@ -104,7 +101,6 @@ impl Reason {
             Self::StaleTable => "stale_table",
             Self::ProfileMissing => "profile_missing",
             Self::ProfileBroken => "profile_broken",
-            Self::TooComplex => "too_complex",
             Self::Aborted => "aborted",
         }
     }

@@ -8,7 +8,6 @@
 //! while Envoy still holds the headers: writing a header makes Envoy route again.
 
 pub mod choose;
-pub mod complexity;
 pub mod debug;
 pub mod decide;
 pub mod gate;

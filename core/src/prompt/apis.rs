@@ -13,6 +13,7 @@ pub(super) use anthropic::{EFFORTS, Probes};
 
 use super::compiled::Chat;
 use super::request::field;
+use super::work::Work;
 use super::{Api, ParsedRequest, Rules, Skip};
 
 /// What one of a request's prompts is made from.
@@ -40,6 +41,7 @@ pub(super) fn inputs<'r>(
     probes: &Probes,
     rules: &Rules,
     max: usize,
+    work: &'r Work,
 ) -> Result<Vec<Input<'r>>, Skip> {
     let body = &request.body;
     let chat = |body: Value, special_tokens: bool| {
@@ -48,7 +50,7 @@ pub(super) fn inputs<'r>(
             original: &request.body,
             body,
             special_tokens,
-            bytes: request.bytes,
+            work,
         })
     };
     let one = |input| Ok(vec![input]);

@@ -11,6 +11,7 @@ use minijinja::value::Value;
 use super::clock::Clock;
 use super::request::{field, pairs};
 use super::template::Template;
+use super::work::Work;
 use super::{ProfileError, Skip};
 
 /// The special tokens that the template sees.
@@ -50,7 +51,7 @@ impl BareTemplate {
         let value: Value = serde_json::from_slice(conversation).map_err(|_| Skip::InvalidJson)?;
         let variables = variables(&value)?;
         self.0
-            .render(variables, Clock::at(now_unix_s, 0), conversation.len())
+            .render(variables, Clock::at(now_unix_s, 0), &Work::unlimited())
     }
 }
 

@@ -3,8 +3,16 @@
 //! Added tokens are found first, in the text as it is; the steps then run on each piece between
 //! them. For most models there is nothing to do, and for NFC a look at the bytes usually tells so.
 
+mod tokens;
+
+use super::Skip;
 use super::normalise;
 use super::profile::{AddedToken, Canonical, CanonicalStep, Pieces};
+use super::work::Work;
+use tokens::{Piece, Tokens};
+
+/// What an added token and the end of a run take, in characters that are looked at.
+const TOKEN_CHARACTERS: usize = 4;
 
 /// A [`Canonical`], made ready.
 #[derive(Debug)]
@@ -51,44 +59,56 @@ impl Canonicaliser {
     }
 
     /// Canonical text. `special_tokens` puts before it what the post-processor would.
-    pub(super) fn apply(&self, text: String, special_tokens: bool) -> String {
+    ///
+    /// # Errors
+    /// [`Skip::TooComplex`] if it takes more than `work` allows.
+    pub(super) fn apply(
+        &self,
+        text: String,
+        special_tokens: bool,
+        work: &Work,
+    ) -> Result<String, Skip> {
         let text = if self.changes_nothing(&text) {
             text
         } else {
-            self.rebuild(&text)
+            self.rebuild(&text, work)?
         };
         if special_tokens && !self.prefix.is_empty() {
-            return self.prefix.clone() + &text;
+            return Ok(self.prefix.clone() + &text);
         }
-        text
+        Ok(text)
     }
 
     fn changes_nothing(&self, text: &str) -> bool {
         let only_nfc = self.steps.iter().all(|step| *step == CanonicalStep::Nfc);
-        let strips = self.raw.strips || self.normalized.strips;
+        let strips = self.raw.strips() || self.normalized.strips();
         self.pieces == Pieces::Whole
             && only_nfc
             && !strips
             && (self.steps.is_empty() || normalise::is_surely_nfc(text))
     }
 
-    fn rebuild(&self, text: &str) -> String {
+    fn rebuild(&self, text: &str, work: &Work) -> Result<String, Skip> {
         let mut out = String::with_capacity(text.len() + text.len() / 16);
         // Only the very beginning of the prompt is the first run.
         let mut first = true;
         for piece in self.raw.split(text) {
             match piece {
                 Piece::Token(token) => {
+                    work.spend_characters(TOKEN_CHARACTERS)?;
                     out.push_str(token);
                     first = false;
                 }
                 Piece::Text("") => {}
                 Piece::Text(run) => {
-                    let run = normalise::run(&self.steps, run);
+                    let run = normalise::run(&self.steps, run, work)?;
                     for piece in self.normalized.split(&run) {
                         match piece {
-                            Piece::Token(token) => out.push_str(token),
-                            Piece::Text(text) => self.put(text, first, &mut out),
+                            Piece::Token(token) => {
+                                work.spend_characters(TOKEN_CHARACTERS)?;
+                                out.push_str(token);
+                            }
+                            Piece::Text(text) => self.put(text, first, work, &mut out)?,
                         }
                         first = false;
                     }
@@ -96,11 +116,11 @@ impl Canonicaliser {
                 }
             }
         }
-        out
+        Ok(out)
     }
 
     /// Puts a run as the pre-tokenizer leaves it.
-    fn put(&self, run: &str, first: bool, out: &mut String) {
+    fn put(&self, run: &str, first: bool, work: &Work, out: &mut String) -> Result<(), Skip> {
         match &self.pieces {
             Pieces::Whole => out.push_str(run),
             Pieces::Spaced { first_only } => {
@@ -111,11 +131,13 @@ impl Canonicaliser {
                 out.push_str(run);
             }
             Pieces::Words { punctuation, marks } => {
+                work.spend_characters(run.len())?;
                 for word in run.split(char::is_whitespace) {
                     put_word(word, *punctuation, *marks, out);
                 }
             }
         }
+        Ok(())
     }
 }
 
@@ -131,105 +153,4 @@ fn put_word(word: &str, punctuation: bool, marks: bool, out: &mut String) {
         out.push(if is_mark { ' ' } else { c });
         alone = parts(c);
     }
-}
-
-enum Piece<'a> {
-    Token(&'a str),
-    Text(&'a str),
-}
-
-/// Added tokens, by their first byte, the longest first.
-#[derive(Debug)]
-struct Tokens {
-    tokens: Vec<AddedToken>,
-    starts: Box<[bool; 256]>,
-    strips: bool,
-}
-
-impl Tokens {
-    fn new(mut tokens: Vec<AddedToken>) -> Self {
-        tokens.sort_by_key(|token| core::cmp::Reverse(token.content.len()));
-        let mut starts = Box::new([false; 256]);
-        for token in &tokens {
-            let first = token
-                .content
-                .as_bytes()
-                .first()
-                .copied()
-                .unwrap_or_default();
-            if let Some(start) = starts.get_mut(usize::from(first)) {
-                *start = true;
-            }
-        }
-        let strips = tokens.iter().any(|token| token.lstrip || token.rstrip);
-        Self {
-            tokens,
-            starts,
-            strips,
-        }
-    }
-
-    /// Leftmost, longest matches, without the white space that they take along.
-    fn split<'a>(&'a self, text: &'a str) -> impl Iterator<Item = Piece<'a>> {
-        let mut at = 0;
-        let mut token = None;
-        core::iter::from_fn(move || {
-            if let Some(token) = token.take() {
-                return Some(Piece::Token(token));
-            }
-            if at >= text.len() {
-                return None;
-            }
-            let rest = text.get(at..)?;
-            let Some((start, found)) = self.find(text, at) else {
-                at = text.len();
-                return Some(Piece::Text(rest));
-            };
-            let run = text.get(at..start)?;
-            let after = text.get(start + found.content.len()..)?;
-            let kept = if found.rstrip {
-                after.trim_start()
-            } else {
-                after
-            };
-            at = text.len() - kept.len();
-            token = Some(found.content.as_str());
-            Some(Piece::Text(if found.lstrip { run.trim_end() } else { run }))
-        })
-    }
-
-    fn find(&self, text: &str, from: usize) -> Option<(usize, &AddedToken)> {
-        if self.tokens.is_empty() {
-            return None;
-        }
-        let bytes = text.as_bytes();
-        let mut at = from;
-        while let Some(next) = bytes.get(at..)?.iter().position(|&b| self.starts_with(b)) {
-            at += next;
-            let rest = text.get(at..).unwrap_or_default();
-            let found = self
-                .tokens
-                .iter()
-                .find(|token| rest.starts_with(token.content.as_str()));
-            if let Some(token) = found.filter(|token| is_whole(text, at, token)) {
-                return Some((at, token));
-            }
-            at += found.map_or(1, |token| token.content.len());
-        }
-        None
-    }
-
-    fn starts_with(&self, byte: u8) -> bool {
-        self.starts.get(usize::from(byte)).copied().unwrap_or(false)
-    }
-}
-
-/// A token that must be a word of its own has no letter or digit next to it.
-fn is_whole(text: &str, at: usize, token: &AddedToken) -> bool {
-    let is_word = |c: char| c.is_alphanumeric() || c == '_';
-    let before = text.get(..at).and_then(|t| t.chars().next_back());
-    let after = text
-        .get(at + token.content.len()..)
-        .and_then(|t| t.chars().next());
-    !token.single_word || !(before.is_some_and(is_word) || after.is_some_and(is_word))
 }

@@ -13,6 +13,7 @@ use super::content::ContentStyle;
 use super::media::{Item, Stand, UNKNOWN};
 use super::request::field;
 use super::template::Template;
+use super::work::Work;
 use super::{
     Api, Capability, ContentFormat, ParsedRequest, Profile, Prompt, PromptText, Skip, families,
     forwarded, kwargs, media, messages, tools, truncation,
@@ -35,8 +36,8 @@ pub(super) struct Chat<'r> {
     pub(super) body: Value,
     /// The tokenizer adds its special tokens (BOS), unless the request says otherwise.
     pub(super) special_tokens: bool,
-    /// Size of the request's body.
-    pub(super) bytes: usize,
+    /// What it may still cost.
+    pub(super) work: &'r Work,
 }
 
 impl Chat<'_> {
@@ -60,9 +61,10 @@ impl Chat<'_> {
         self.api == Api::Responses && defaults.is_empty()
     }
 
-    pub(super) fn style<'s>(&self, content: ContentStyle<'s>) -> messages::Style<'s> {
+    pub(super) fn style<'s>(&'s self, content: ContentStyle<'s>) -> messages::Style<'s> {
         messages::Style {
             content,
+            work: self.work,
             validated: self.api != Api::Responses,
             reasoning_content: matches!(self.api, Api::ChatCompletions | Api::Messages),
         }
@@ -154,11 +156,12 @@ impl CompiledProfile {
         now_unix_s: i64,
         max: usize,
     ) -> Vec<Result<Prompt, Skip>> {
-        match apis::inputs(request, &self.probes, &self.profile.rules, max) {
+        let work = Work::new(request.bytes, request.values_left);
+        match apis::inputs(request, &self.probes, &self.profile.rules, max, &work) {
             Err(skip) => vec![Err(skip)],
             Ok(inputs) if inputs.is_empty() => vec![Err(Skip::InvalidRequest)],
             Ok(inputs) => {
-                let render = |input| self.render_input(request, input, now_unix_s);
+                let render = |input| self.render_input(request, input, &work, now_unix_s);
                 inputs.into_iter().map(render).collect()
             }
         }
@@ -168,6 +171,7 @@ impl CompiledProfile {
         &self,
         request: &ParsedRequest,
         input: Input,
+        work: &Work,
         now_unix_s: i64,
     ) -> Result<Prompt, Skip> {
         match input {
@@ -192,7 +196,7 @@ impl CompiledProfile {
                     Some(suffix) => self.fill_in_the_middle(&request.body, text, &suffix)?,
                     None => text.to_owned(),
                 };
-                let text = self.canonical.apply(text, special_tokens);
+                let text = self.canonical.apply(text, special_tokens, work)?;
                 let truncation = truncation::of(&request.body, request.api)?;
                 truncation.text(&text, self.profile.max_model_len)?;
                 Ok(Prompt::Text(text.into()))
@@ -251,7 +255,8 @@ impl CompiledProfile {
         }
         let special_tokens =
             field(&chat.body, "add_special_tokens").map_or(chat.special_tokens, |v| v.is_true());
-        Ok((self.canonical.apply(text, special_tokens), items))
+        let text = self.canonical.apply(text, special_tokens, chat.work)?;
+        Ok((text, items))
     }
 
     fn defaults(&self, chat: &Chat) -> &[(Value, Value)] {
@@ -318,7 +323,7 @@ impl CompiledProfile {
             .variables
             .push(("messages".into(), Value::from(messages)));
         let clock = Clock::at(now_unix_s, self.profile.utc_offset_minutes);
-        let mut text = template.render(given.variables, clock, chat.bytes)?;
+        let mut text = template.render(given.variables, clock, chat.work)?;
         if let Some(final_text) = continued {
             cut_at_mark(&mut text, &final_text)?;
         }

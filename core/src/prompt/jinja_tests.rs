@@ -8,6 +8,7 @@ use super::Skip;
 use super::clock::Clock;
 use super::request::field;
 use super::template::Template;
+use super::work::Work;
 
 const VECTORS: &str = include_str!("../../../tests/vectors/prompt-jinja/expressions.json");
 /// 2026-11-29 18:00:00
@@ -17,7 +18,7 @@ fn render(template: &str, x: &Value) -> Result<String, String> {
     let template = Template::compile(template).map_err(|error| format!("{error:#}"))?;
     let variables = vec![(Value::from("x"), x.clone())];
     template
-        .render(variables, Clock::at(NOW_UNIX_S, 0), 1000)
+        .render(variables, Clock::at(NOW_UNIX_S, 0), &Work::unlimited())
         .map_err(|skip| skip.to_string())
 }
 

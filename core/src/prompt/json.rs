@@ -14,6 +14,9 @@ use minijinja::Value;
 use scan::BLOCK;
 use simdutf8::basic::from_utf8;
 
+use super::Skip;
+use super::work::{CONTAINER, STRING, WORD};
+
 /// Lists and maps in each other at most, as in `serde_json`.
 const DEPTH_MAX: u32 = 127;
 /// Bytes copied together.
@@ -21,21 +24,35 @@ const HALF: usize = BLOCK / 2;
 /// Digits that fit a `u64` whatever they are.
 const PLAIN_DIGITS_MAX: usize = 18;
 
-/// Reads one JSON text; `None` if it is not one, or nested too deeply.
-pub(super) fn read(json: &[u8]) -> Option<Value> {
+/// Reads one JSON text. Takes what its values cost from `values`, see [`super::work`].
+///
+/// # Errors
+/// [`Skip::InvalidJson`] if it is not one, or nested too deeply; [`Skip::TooComplex`] if its values
+/// cost more.
+pub(super) fn read(json: &[u8], values: &mut u32) -> Result<Value, Skip> {
     let mut reader = Reader {
         json,
         at: 0,
+        values: *values,
+        too_many: false,
         scratch: Vec::new(),
     };
-    let value = reader.value(DEPTH_MAX)?;
+    let value = reader.value(DEPTH_MAX);
     reader.skip_space();
-    (reader.at == json.len()).then_some(value)
+    *values = reader.values;
+    match value {
+        Some(value) if reader.at == json.len() => Ok(value),
+        _ if reader.too_many => Err(Skip::TooComplex),
+        _ => Err(Skip::InvalidJson),
+    }
 }
 
 struct Reader<'j> {
     json: &'j [u8],
     at: usize,
+    /// What further values may cost.
+    values: u32,
+    too_many: bool,
     /// Strings without their escapes, one after the other.
     scratch: Vec<u8>,
 }
@@ -59,9 +76,22 @@ impl Reader<'_> {
         Some(sign)
     }
 
+    fn spend(&mut self, cost: u32) -> Option<()> {
+        let left = self.values.checked_sub(cost);
+        self.too_many |= left.is_none();
+        self.values = left.unwrap_or(0);
+        left.map(drop)
+    }
+
     fn value(&mut self, depth: u32) -> Option<Value> {
         self.skip_space();
-        match self.peek()? {
+        let first = self.peek()?;
+        self.spend(match first {
+            b'{' | b'[' => CONTAINER,
+            b'"' => STRING,
+            _ => WORD,
+        })?;
+        match first {
             b'"' => {
                 self.at += 1;
                 self.string()
@@ -112,6 +142,7 @@ impl Reader<'_> {
             return Some(Value::from_pairs(pairs));
         }
         loop {
+            self.spend(STRING)?;
             let (b'"', key) = (self.sign()?, self.string()?) else {
                 return None;
             };

@@ -9,7 +9,8 @@ use minijinja::value::{Value, ValueKind};
 use super::content::{Content, ContentStyle};
 use super::media::Item;
 use super::request::{Fields, field, pairs};
-use super::{Rules, Skip, json};
+use super::work::Work;
+use super::{Rules, Skip};
 
 /// A message as the template sees it: keys in order.
 pub(super) struct Message {
@@ -23,6 +24,8 @@ pub(super) struct Message {
 pub(super) struct Style<'r> {
     /// How their content is.
     pub(super) content: ContentStyle<'r>,
+    /// What reading arguments may cost.
+    pub(super) work: &'r Work,
     /// The engine's request models put the keys of tool calls into their order.
     pub(super) validated: bool,
     /// `reasoning_content` is another name of `reasoning`.
@@ -217,7 +220,7 @@ fn tool_call(call: &Value, style: Style) -> Result<Value, Skip> {
     if field(call, "type").is_some_and(|kind| kind.as_str() != Some("function")) {
         return Err(Skip::InvalidRequest);
     }
-    let arguments = arguments(field(&function, "arguments"), style.content.rules)?;
+    let arguments = arguments(field(&function, "arguments"), style)?;
     let (inner, outer): (&[_], &[_]) = if style.validated {
         (&["arguments", "name"], &["id", "function", "type"])
     } else {
@@ -230,11 +233,14 @@ fn tool_call(call: &Value, style: Style) -> Result<Value, Skip> {
 /// Arguments are a JSON object as text; the template gets the object. What is not one becomes `{}`.
 ///
 /// # Errors
-/// [`Skip::Unsupported`] where an older engine passes it on as it is.
-fn arguments(given: Option<Value>, rules: &Rules) -> Result<Value, Skip> {
+/// [`Skip::Unsupported`] where an older engine passes it on as it is, [`Skip::TooComplex`].
+fn arguments(given: Option<Value>, style: Style) -> Result<Value, Skip> {
     let parsed = match &given {
         Some(value) => match value.as_str() {
-            Some(text) => json::read(text.as_bytes()),
+            Some(text) => match style.work.read_json(text) {
+                Err(Skip::TooComplex) => return Err(Skip::TooComplex),
+                read => read.ok(),
+            },
             None => Some(value.clone()),
         },
         None => None,
@@ -243,7 +249,7 @@ fn arguments(given: Option<Value>, rules: &Rules) -> Result<Value, Skip> {
     let is_odd = parsed
         .as_ref()
         .is_some_and(|value| value.kind() != ValueKind::Map);
-    if is_odd && !rules.lenient_arguments {
+    if is_odd && !style.content.rules.lenient_arguments {
         return Err(Skip::Unsupported);
     }
     let object = parsed.filter(|value| value.kind() == ValueKind::Map);

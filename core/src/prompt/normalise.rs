@@ -6,7 +6,9 @@ use unicode_categories::UnicodeCategories;
 use unicode_normalization::char::is_combining_mark;
 use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
+use super::Skip;
 use super::profile::{Canonical, CanonicalStep};
+use super::work::Work;
 
 /// What stands for a space in SentencePiece-style vocabularies.
 pub(super) const SPACE_MARK: char = '\u{2581}';
@@ -21,25 +23,59 @@ impl Canonical {
     /// What the steps make of one run of text.
     #[must_use]
     pub fn normalised(&self, text: &str) -> String {
-        run(&self.steps, text).into_owned()
+        let done = run(&self.steps, text, &Work::unlimited());
+        done.map_or_else(|_| text.to_owned(), Cow::into_owned)
     }
 }
 
 /// All steps on one run.
-pub(super) fn run<'a>(steps: &[CanonicalStep], run: &'a str) -> Cow<'a, str> {
+///
+/// # Errors
+/// [`Skip::TooComplex`] if they take more than `work` allows.
+pub(super) fn run<'a>(
+    steps: &[CanonicalStep],
+    run: &'a str,
+    work: &Work,
+) -> Result<Cow<'a, str>, Skip> {
     let mut run = Cow::Borrowed(run);
     for step in steps {
-        if let Some(changed) = apply(step, &run) {
-            run = Cow::Owned(changed);
-        }
+        let changed = match step {
+            CanonicalStep::Nfc if is_surely_nfc(&run) => None,
+            CanonicalStep::Nfc => Some(nfc(&run, work)?),
+            step => {
+                if by_character(step, &run) {
+                    work.spend_characters(run.len())?;
+                }
+                apply(step, &run)
+            }
+        };
+        run = changed.map_or(run, Cow::Owned);
     }
-    run
+    Ok(run)
 }
 
-/// One step; `None` where it changes nothing.
+/// It looks at each character, which takes much longer than to look for a text.
+fn by_character(step: &CanonicalStep, run: &str) -> bool {
+    match step {
+        CanonicalStep::Nfd
+        | CanonicalStep::Nfkc
+        | CanonicalStep::Nfkd
+        | CanonicalStep::DropMarks
+        | CanonicalStep::DropNonspacing
+        | CanonicalStep::BertChinese => !run.is_ascii(),
+        CanonicalStep::Lowercase | CanonicalStep::Nmt | CanonicalStep::BertClean => true,
+        CanonicalStep::Nfc
+        | CanonicalStep::Strip { .. }
+        | CanonicalStep::Squeeze(_)
+        | CanonicalStep::Prepend(_)
+        | CanonicalStep::Replace { .. } => false,
+    }
+}
+
+/// One step but NFC; `None` where it changes nothing.
 fn apply(step: &CanonicalStep, run: &str) -> Option<String> {
     match step {
-        CanonicalStep::Nfc => (!is_surely_nfc(run)).then(|| nfc(run)),
+        CanonicalStep::Nfc => None,
         // ASCII is in all forms.
         CanonicalStep::Nfd | CanonicalStep::Nfkc | CanonicalStep::Nfkd if run.is_ascii() => None,
         CanonicalStep::Nfd => Some(run.nfd().collect()),
@@ -200,7 +236,7 @@ fn is_inert(c: char) -> bool {
 
 /// NFC, piece by piece: nothing composes with an ASCII character before it, so each piece begins
 /// with one.
-fn nfc(text: &str) -> String {
+fn nfc(text: &str, work: &Work) -> Result<String, Skip> {
     let mut out = String::with_capacity(text.len());
     let bytes = text.as_bytes();
     let mut done = 0;
@@ -211,6 +247,7 @@ fn nfc(text: &str) -> String {
         let end = at + after.iter().position(u8::is_ascii).unwrap_or(after.len());
         out.push_str(text.get(done..start).unwrap_or_default());
         let piece = text.get(start..end).unwrap_or_default();
+        work.spend_characters(piece.len())?;
         match is_nfc_quick(piece.chars()) {
             IsNormalized::Yes => out.push_str(piece),
             _ => out.extend(piece.nfc()),
@@ -218,7 +255,7 @@ fn nfc(text: &str) -> String {
         done = end;
     }
     out.push_str(text.get(done..).unwrap_or_default());
-    out
+    Ok(out)
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use minijinja::Value;
 
+use super::work::{BODY_BYTES_MAX, VALUES_MAX};
 use super::{Api, Skip, json};
 
 /// A request body, read but not yet rendered.
@@ -24,6 +25,8 @@ pub struct ParsedRequest {
     pub stream: bool,
     /// Size of the body.
     pub(super) bytes: usize,
+    /// What the values of JSON text in the body's strings may cost.
+    pub(super) values_left: u32,
     /// The whole body: a map.
     pub(super) body: Value,
 }
@@ -33,10 +36,14 @@ pub struct ParsedRequest {
 ///
 /// # Errors
 /// [`Skip::InvalidJson`] if it is not JSON, or nested deeper than 128; [`Skip::InvalidRequest`] if
-/// it is not an object.
+/// it is not an object; [`Skip::TooComplex`] if reading it would take too long.
 pub fn parse_request(api: Api, body: &[u8]) -> Result<ParsedRequest, Skip> {
     let bytes = body.len();
-    let body = json::read(body).ok_or(Skip::InvalidJson)?;
+    if bytes > BODY_BYTES_MAX {
+        return Err(Skip::TooComplex);
+    }
+    let mut values_left = VALUES_MAX;
+    let body = json::read(body, &mut values_left)?;
     if body.kind() != minijinja::value::ValueKind::Map {
         return Err(Skip::InvalidRequest);
     }
@@ -53,6 +60,7 @@ pub fn parse_request(api: Api, body: &[u8]) -> Result<ParsedRequest, Skip> {
         previous_response_id: string("previous_response_id").filter(|_| api == Api::Responses),
         stream: field(&body, "stream").is_some_and(|v| v.is_true()),
         bytes,
+        values_left,
         body,
     })
 }

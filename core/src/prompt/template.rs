@@ -6,17 +6,8 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind};
 
 use super::Skip;
 use super::clock::Clock;
+use super::work::{BASE_FUEL, Work};
 use super::{detect, filters, markup, methods, source};
-
-/// Work that any render may do: instructions, and 64-byte pieces of text that it makes. A chat of
-/// 400 KB needs some ten thousand.
-const BASE_FUEL: u64 = 300_000;
-/// Work allowed on top for each byte of the request: some templates loop over content that is a
-/// string, so character by character. Memory is bounded too, since text costs fuel.
-const FUEL_PER_BODY_BYTE: u64 = 8;
-/// No request gets more than this: in V8 about 15 ns each, so about 0.1 s, in which the gateway's
-/// worker does nothing else.
-const FUEL_MAX: u64 = 6_000_000;
 
 const NAME: &str = "chat";
 
@@ -84,8 +75,7 @@ impl Template {
         template.is_ok_and(|template| template.render(variables).is_ok())
     }
 
-    /// Runs it. `variables` is complete but for `strftime_now`; `body_bytes` is the size of the
-    /// request, by which work and output are limited.
+    /// Runs it. `variables` is complete but for `strftime_now`; fuel is taken from `work`.
     ///
     /// # Errors
     /// [`Skip::TemplateError`] or [`Skip::TemplateLimit`].
@@ -93,7 +83,7 @@ impl Template {
         &self,
         mut variables: Vec<(Value, Value)>,
         clock: Clock,
-        body_bytes: usize,
+        work: &Work,
     ) -> Result<String, Skip> {
         if self.shows_time
             && !variables
@@ -105,14 +95,14 @@ impl Template {
         }
         // Cheap: everything in it is shared.
         let mut env = self.env.clone();
-        let body_bytes = u64::try_from(body_bytes).unwrap_or(u64::MAX);
-        let fuel = body_bytes
-            .saturating_mul(FUEL_PER_BODY_BYTE)
-            .saturating_add(BASE_FUEL)
-            .min(FUEL_MAX);
-        env.set_fuel(Some(fuel));
+        env.set_fuel(Some(work.fuel()));
         let template = env.get_template(NAME).map_err(skip)?;
-        template.render(Value::from_pairs(variables)).map_err(skip)
+        let variables = Value::from_pairs(variables);
+        work.set_fuel(0);
+        let done = template.render_captured(variables).map_err(skip)?;
+        let fuel = done.state().fuel_levels();
+        work.set_fuel(fuel.map_or(0, |(_, left)| left));
+        Ok(done.into_output())
     }
 }
 

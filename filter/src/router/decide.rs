@@ -19,7 +19,6 @@ use crate::pools::{Table, View, Wanted};
 use crate::reason::Reason;
 use crate::recent::{Look, SENT};
 use crate::router::choose::{Placed, choose, replica_named};
-use crate::router::complexity::is_too_complex;
 use crate::router::held::{self, Holdings};
 use crate::router::history::{self, History};
 use crate::router::stored_answers;
@@ -174,9 +173,6 @@ pub fn by_prompt(
         return Plan::nothing(Reason::NoHead);
     };
     let body_bytes = body.len() as u64;
-    if is_too_complex(body) {
-        return by_load(vm, host, config, Reason::TooComplex, body_bytes);
-    }
     let parsed = parse_request(api, body);
     timer.lap(host, &vm.metrics, Phase::Parse);
     let request = match parsed {
@@ -361,6 +357,7 @@ fn has_history(skip: Skip) -> bool {
         Skip::InvalidJson
         | Skip::InvalidRequest
         | Skip::PromptEmbeds
+        | Skip::TooComplex
         | Skip::StoredHistory
         | Skip::Truncated => false,
     }

@@ -6,6 +6,7 @@ use super::{Chat, CompiledProfile};
 use crate::prompt::Api;
 use crate::prompt::apis::{EFFORTS, Probes};
 use crate::prompt::media::Stand;
+use crate::prompt::work::Work;
 
 impl CompiledProfile {
     /// What the engine finds out about its templates when it starts.
@@ -39,7 +40,7 @@ impl CompiledProfile {
                 original: &body,
                 body: body.clone(),
                 special_tokens: false,
-                bytes: 0,
+                work: &Work::unlimited(),
             };
             self.render_chat(&chat, 0, Stand::of(self.profile()))
                 .ok()

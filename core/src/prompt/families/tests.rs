@@ -5,6 +5,7 @@ use serde_json::Value as Json;
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
 use crate::prompt::compiled::Chat;
+use crate::prompt::work::Work;
 use crate::prompt::{Api, CompiledProfile, Profile, Prompt, Skip, parse_request};
 
 /// Renders every body of a file; gives how many texts were equal. A few may be passed over as
@@ -66,7 +67,7 @@ fn render(profile: &Profile, api: Api, body: &str, now: i64) -> Result<String, S
             original: &request.body,
             body: request.body.clone(),
             special_tokens: true,
-            bytes: body.len(),
+            work: &Work::unlimited(),
         };
         return super::render(profile, &chat, &[], now)?.ok_or(Skip::NoTemplate);
     }

@@ -9,6 +9,11 @@ fn same(one: &Value, other: &Value) -> bool {
         && serde_json::to_string(one).ok() == serde_json::to_string(other).ok()
 }
 
+/// With room for any number of values.
+fn read(json: &[u8]) -> Option<Value> {
+    super::read(json, &mut u32::MAX.clone()).ok()
+}
+
 fn check(json: &[u8]) {
     let ours = read(json);
     let theirs: Option<Value> = serde_json::from_slice(json).ok();
@@ -240,4 +245,25 @@ mod properties {
             check(&bytes);
         }
     }
+}
+
+#[test]
+fn no_more_values_are_read_than_there_is_room_for() {
+    for (json, cost) in [
+        ("1", WORD),
+        ("true", WORD),
+        (r#""a, [{""#, STRING),
+        ("[]", CONTAINER),
+        ("[1,2,null]", CONTAINER + 3 * WORD),
+        (r#"{"a":{},"b":"\n"}"#, 2 * CONTAINER + 3 * STRING),
+    ] {
+        let mut room = cost + 1;
+        assert!(super::read(json.as_bytes(), &mut room).is_ok(), "{json}");
+        assert_eq!(room, 1, "{json}");
+        let too_little = super::read(json.as_bytes(), &mut (cost - 1));
+        assert_eq!(too_little, Err(Skip::TooComplex), "{json}");
+    }
+    // Broken JSON is broken, however little room there is.
+    let broken = super::read(b"{", &mut CONTAINER.clone());
+    assert_eq!(broken, Err(Skip::InvalidJson));
 }

@@ -119,3 +119,81 @@ fn every_skip_has_its_reason() {
     names.dedup();
     assert_eq!(names.len(), Skip::ALL.len());
 }
+
+#[test]
+fn a_template_has_no_more_work_however_large_the_body_is() {
+    let profile = profile("{% for c in messages[0].role %}{{ c }}{% endfor %}");
+    let chat = |size: usize| {
+        let role = "x".repeat(size);
+        let body = format!(r#"{{"messages": [{{"role": "{role}", "content": ""}}]}}"#);
+        render(&profile, Api::ChatCompletions, &body).map(drop)
+    };
+    assert_eq!(chat(200_000), Ok(()));
+    assert_eq!(chat(2_000_000), Err(Skip::TemplateLimit));
+}
+
+#[test]
+fn all_prompts_of_a_request_share_its_work() {
+    let profile = profile("{% for c in messages[0].role %}{{ c }}{% endfor %}");
+    let role = "x".repeat(100_000);
+    let chat = format!(r#"[{{"role": "{role}", "content": ""}}]"#);
+    let all = |chats: usize| {
+        let body = format!(
+            r#"{{"messages": [{}]}}"#,
+            vec![chat.as_str(); chats].join(",")
+        );
+        let request = parse_request(Api::Embeddings, body.as_bytes()).unwrap();
+        let compiled = CompiledProfile::compile(&profile).unwrap();
+        compiled.render_all(&request, 0, 11)
+    };
+    assert!(all(2).iter().all(Result::is_ok));
+    assert_eq!(all(11).last(), Some(&Err(Skip::TemplateLimit)));
+}
+
+#[test]
+fn bodies_of_very_many_values_are_not_read() {
+    let profile = profile("x");
+    let chat = |messages: usize| {
+        let message = r#"{"role": "user", "content": "a"}"#;
+        format!(r#"{{"messages": [{}]}}"#, vec![message; messages].join(","))
+    };
+    let run = |body: &str| render(&profile, Api::ChatCompletions, body);
+    assert!(run(&chat(10_000)).is_ok());
+    assert_eq!(run(&chat(12_000)), Err(Skip::TooComplex));
+    // JSON text within strings counts with the rest.
+    let call = |arguments: &str| {
+        let arguments = serde_json::to_string(arguments).unwrap();
+        format!(
+            r#"{{"messages": [{{"role": "assistant", "tool_calls": [{{"type": "function",
+            "function": {{"name": "f", "arguments": {arguments}}}}}]}}]}}"#
+        )
+    };
+    let many = |lists: usize| format!(r#"{{"a": [{}]}}"#, vec!["[]"; lists].join(","));
+    assert!(run(&call(&many(10_000))).is_ok());
+    assert_eq!(run(&call(&many(20_000))), Err(Skip::TooComplex));
+    let long = format!(r#"{{"prompt": "{}"}}"#, "a, b [c] {d} ".repeat(600_000));
+    assert!(render(&profile, Api::Completions, &long).is_ok());
+    let longer = format!(r#"{{"prompt": "{}"}}"#, "a".repeat(8 << 20));
+    assert_eq!(
+        render(&profile, Api::Completions, &longer),
+        Err(Skip::TooComplex)
+    );
+}
+
+#[test]
+fn very_much_text_that_a_normaliser_must_look_at_is_left() {
+    let nfc = Profile {
+        canonical: Canonical {
+            steps: vec![CanonicalStep::Nfc],
+            ..Canonical::default()
+        },
+        ..Profile::default()
+    };
+    let run = |text: &str| {
+        let body = format!(r#"{{"prompt": "{text}"}}"#);
+        render(&nfc, Api::Completions, &body).map(drop)
+    };
+    assert_eq!(run(&"cafe\u{301}".repeat(100_000)), Ok(()));
+    assert_eq!(run(&"cafe\u{301}".repeat(1_000_000)), Err(Skip::TooComplex));
+    assert_eq!(run(&"天气很好".repeat(600_000)), Ok(()));
+}
