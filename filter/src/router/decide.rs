@@ -79,6 +79,21 @@ impl Plan {
             sent: Vec::new(),
         }
     }
+
+    /// The same of a request that the engine computes nothing for: it brings no work, leaves nothing to
+    /// be found there, and its response says nothing of the cache.
+    fn computing_nothing(self) -> Self {
+        Self {
+            uncached_tokens: 0,
+            prefill_ms: 0,
+            predicted_tokens: None,
+            expected: None,
+            full_reports: false,
+            history: None,
+            sent: Vec::new(),
+            ..self
+        }
+    }
 }
 
 fn routed_cluster(host: &impl Host) -> Option<String> {
@@ -193,10 +208,14 @@ pub fn by_prompt(
             None => without_prompt(vm, host, unread),
         }
     });
-    Plan {
+    let plan = Plan {
         streamed: request.stream,
         ..plan
+    };
+    if api == Api::Tokenize {
+        return plan.computing_nothing();
     }
+    plan
 }
 
 /// With what was read of the body. Fails with the pool, if it is known, and why the prompt is not.
@@ -327,6 +346,10 @@ fn look_up(
         holdings: &holdings,
     };
     let mut plan = choose(vm, host, view, (pool, wanted), &placed);
+    if request.api == Api::Tokenize {
+        // What is expected of a response is noted for siblings.
+        return Ok(plan);
+    }
     let whole = !matches!(&prompt, Prompt::Text(text) if text.exact_bytes < text.text.len());
     let comparable = whole && request.has_one_figure();
     plan.full_reports = head.full_reports;

@@ -12,6 +12,7 @@ mod sessions;
 mod simulation;
 mod standalone;
 mod stored_answers;
+mod tokenize;
 
 use prefix_picker_core::prompt::Profile;
 use prefix_picker_core::sync::ReplicaState;
