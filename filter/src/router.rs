@@ -160,7 +160,7 @@ impl Request {
                 body_bytes: Some(bytes),
             } => {
                 let plan = decide::by_load(vm, host, config, reason, bytes);
-                self.go(vm, host, plan)
+                self.go(vm, host, plan, end_of_stream)
             }
             Gate::Pass {
                 reason,
@@ -202,7 +202,7 @@ impl Request {
                 Reason::BodyTooLarge
             };
             let plan = decide::by_load(vm, host, config, reason, bytes as u64);
-            return self.go(vm, host, plan);
+            return self.go(vm, host, plan, end_of_stream);
         }
         if !end_of_stream {
             return Flow::Pause;
@@ -245,7 +245,7 @@ impl Request {
         if writable && self.mode == Mode::Enforce {
             report::ask(vm, host, config, &plan, &body);
         }
-        let flow = self.go(vm, host, plan);
+        let flow = self.go(vm, host, plan, true);
         timer.lap(host, &vm.metrics, Phase::Pick);
         timer.stop(host, &vm.metrics);
         flow
@@ -259,8 +259,8 @@ impl Request {
         Flow::Continue
     }
 
-    /// As planned.
-    fn go(&mut self, vm: &mut Vm, host: &impl Host, plan: Plan) -> Flow {
+    /// As planned. `whole`: the request has ended.
+    fn go(&mut self, vm: &mut Vm, host: &impl Host, plan: Plan, whole: bool) -> Flow {
         self.debug.note(&plan);
         if let Some(first) = plan.endpoints.first() {
             let endpoints = plan.endpoints.join(",");
@@ -272,7 +272,7 @@ impl Request {
                 self.shadow = plan.predicted_tokens.map(u64::from);
             }
             host.set_filter_state(STATE_ENDPOINT, endpoints.as_bytes());
-            self.tried = Tried::sent(host, self.mode == Mode::Enforce);
+            self.tried = Tried::sent(host, self.mode == Mode::Enforce, whole);
             if let Some(view) = vm.heads.last().cloned() {
                 let prefill_us = (!plan.streamed).then(|| plan.prefill_ms.saturating_mul(1_000));
                 let brings = Brings {

@@ -4,18 +4,26 @@
 //! `n - 1` of the endpoints named came to nothing: no connection, reset before an answer began, or a
 //! status that the route retries, which of them is not told. An answer that Envoy gives itself says by
 //! its response flags whether the last one did so too.
+//!
+//! A reset counts only where the endpoint had all of the request to answer. One that has refused a body,
+//! or waited too long for it, need not read the rest before it closes: clients could have any endpoint
+//! ejected by sending such bodies. Of a request that was passed on before its end only the last attempt
+//! tells something, if there was no connection at all.
 
 use super::record::Signal;
 use crate::host::Host;
 
-/// Response flags of Envoy's own answers (`response.flags`) that say that the endpoint failed: reset by
-/// it, no connection, connection ended, protocol error. Not: overflow, timeouts, no healthy host, nor
-/// the client having gone.
-pub const FAILED_FLAGS: u64 = 0x10 | 0x20 | 0x40 | 0x80_0000;
+/// The flag of Envoy's own answers (`response.flags`) that says that there was no connection.
+pub const NO_CONNECTION_FLAG: u64 = 0x20;
+/// Those that say that the endpoint failed after that: reset by it, connection ended, protocol error.
+/// Not: overflow, timeouts, no healthy host, nor the client having gone.
+pub const RESET_FLAGS: u64 = 0x10 | 0x40 | 0x80_0000;
 /// The flag that says that the client has gone.
 pub const CLIENT_GONE_FLAG: u64 = 0x4000;
 /// What `response.code_details` says where an endpoint answered.
 const ANSWERED: &str = "via_upstream";
+/// How it begins where an answer had begun, and was cut off before anybody saw it.
+const CUT_OFF: &str = "upstream_reset_after_response_started";
 
 /// What was seen of one attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,6 +54,8 @@ pub struct Attempts {
     pub served: Option<String>,
     /// It is an endpoint's and not Envoy's own.
     pub answered: bool,
+    /// An endpoint's answer had begun, and Envoy gave its own instead.
+    pub cut_off: bool,
     /// `response.flags`.
     pub flags: u64,
 }
@@ -61,21 +71,32 @@ impl Attempts {
         let text = |path: &[&str]| String::from_utf8(host.property(path)?).ok();
         let served = text(&["upstream", "address"]).filter(|served| !served.is_empty());
         let details = text(&["response", "code_details"]).filter(|details| !details.is_empty());
+        let cut_off = details.as_ref().is_some_and(|d| d.starts_with(CUT_OFF));
         let answered = details.map_or(served.is_some(), |details| details == ANSWERED);
         Self {
             count: number(&["upstream", "request_attempt_count"]).unwrap_or(1),
             status,
             served,
             answered: answered && status.is_some(),
+            cut_off,
             flags: number(&["response", "flags"]).unwrap_or(0),
         }
     }
 
-    /// What this tells of the endpoints named, in the order of the attempts.
+    /// The endpoint of the last attempt failed. `whole`: it had all of the request.
+    fn failed(&self, whole: bool) -> bool {
+        let reset = whole && !self.cut_off && self.flags & RESET_FLAGS != 0;
+        let failed = reset || self.flags & NO_CONNECTION_FLAG != 0;
+        failed && self.flags & CLIENT_GONE_FLAG == 0
+    }
+
+    /// What this tells of the endpoints named, in the order of the attempts. `whole`: the request was
+    /// complete when it was passed on.
     #[must_use]
-    pub fn outcomes(&self, named: &[String]) -> Vec<Outcome> {
+    pub fn outcomes(&self, named: &[String], whole: bool) -> Vec<Outcome> {
         let last = usize::try_from(self.count.max(1) - 1).unwrap_or(usize::MAX);
-        let replaced = named.iter().take(last).map(|endpoint| Outcome {
+        let replaced = if whole { last } else { 0 };
+        let replaced = named.iter().take(replaced).map(|endpoint| Outcome {
             endpoint: endpoint.clone(),
             seen: Seen::Replaced,
         });
@@ -90,7 +111,7 @@ impl Attempts {
                 _ => Signal::Served,
             };
             (self.served.as_ref().or_else(|| named.get(last)), signal)
-        } else if self.flags & FAILED_FLAGS != 0 && self.flags & CLIENT_GONE_FLAG == 0 {
+        } else if self.failed(whole) {
             (named.get(last), Signal::Unreached)
         } else {
             return outcomes;
@@ -112,7 +133,11 @@ mod tests {
     }
 
     fn seen(attempts: &Attempts, names: usize) -> Vec<(String, Seen)> {
-        let outcomes = attempts.outcomes(&named(names)).into_iter();
+        seen_of(attempts, names, true)
+    }
+
+    fn seen_of(attempts: &Attempts, names: usize, whole: bool) -> Vec<(String, Seen)> {
+        let outcomes = attempts.outcomes(&named(names), whole).into_iter();
         outcomes.map(|o| (o.endpoint, o.seen)).collect()
     }
 
@@ -122,7 +147,7 @@ mod tests {
             status: Some(status),
             served: Some(served.to_owned()),
             answered: true,
-            flags: 0,
+            ..Attempts::default()
         }
     }
 
@@ -198,5 +223,29 @@ mod tests {
         }
         // The client left.
         assert_eq!(seen(&own(0x4000 | 0x40, None), 3), failed[..1]);
+        // An answer had begun.
+        let cut_off = Attempts {
+            cut_off: true,
+            ..own(0x40, Some(503))
+        };
+        assert_eq!(seen(&cut_off, 3), failed[..1]);
+    }
+
+    #[test]
+    fn of_a_request_passed_on_before_its_end_only_answers_and_connections_tell() {
+        let own = |flags| Attempts {
+            count: 2,
+            status: Some(503),
+            flags,
+            ..Attempts::default()
+        };
+        for flags in [0x10, 0x40, 0x80_0000, 0] {
+            assert_eq!(seen_of(&own(flags), 3, false), [], "{flags:x}");
+        }
+        let last = (first(2), Seen::Signal(Signal::Unreached));
+        assert_eq!(seen_of(&own(0x20), 3, false), [last]);
+        let served = (first(3), Seen::Signal(Signal::Served));
+        let answer = answer(3, 200, "10.0.0.3:8000");
+        assert_eq!(seen_of(&answer, 3, false), [served]);
     }
 }

@@ -11,16 +11,19 @@ pub(super) struct Tried {
     sent_ms: Option<u64>,
     /// The endpoints named were those that were tried, as far as Envoy obeyed.
     as_named: bool,
+    /// It was complete when it was sent.
+    whole: bool,
     /// Whose answer has begun.
     answers: Option<String>,
 }
 
 impl Tried {
-    /// It is sent: to the endpoints named, or in shadow to whichever Envoy takes.
-    pub(super) fn sent(host: &impl Host, as_named: bool) -> Self {
+    /// It is sent: to the endpoints named, or in shadow to whichever Envoy takes. `whole`: all of it.
+    pub(super) fn sent(host: &impl Host, as_named: bool, whole: bool) -> Self {
         Self {
             sent_ms: Some(host.unix_time_ns() / 1_000_000),
             as_named,
+            whole,
             answers: None,
         }
     }
@@ -37,7 +40,8 @@ impl Tried {
             return;
         };
         let attempts = Attempts::read(host, status);
-        let outcomes = attempts.outcomes(if self.as_named { named } else { &[] });
+        let named = if self.as_named { named } else { &[] };
+        let outcomes = attempts.outcomes(named, self.whole);
         vm.health.learn(host, &vm.metrics, &outcomes, sent_ms);
         if let Some(served) = attempts.served.filter(|_| attempts.answered) {
             vm.health.begins(&served);

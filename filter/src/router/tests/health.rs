@@ -131,6 +131,97 @@ fn clients_that_err_or_leave_and_limits_of_our_own_never_count() {
     }
 }
 
+impl Bench {
+    /// Envoy gives its own answer after one attempt of a request whose body passes in pieces.
+    fn streamed_and_reset(&mut self, flags: u64, attempts: u64, details: &[u8]) {
+        self.headers(
+            "POST",
+            "/v1/chat/completions",
+            Some("application/json"),
+            Some(1 << 30),
+        );
+        let mut request = Request::default();
+        request.on_request_headers(&mut self.vm, &self.host, &self.config, false);
+        request.on_request_body(&mut self.vm, &self.host, &self.config, 1 << 20, false);
+        self.property("upstream.address", b"");
+        self.property("upstream.request_attempt_count", &attempts.to_le_bytes());
+        self.property("response.code_details", details);
+        self.property("response.flags", &flags.to_le_bytes());
+        self.respond(&mut request, &[(":status", "503")], "x", 100);
+    }
+}
+
+/// An engine that has refused a body need not read the rest of it: a client could have it ejected.
+#[test]
+fn a_reset_while_the_body_was_being_sent_is_nobodys_fault() {
+    let details = b"upstream_reset_before_response_started{connection_termination}";
+    for flags in [0x10, 0x40, 0x80_0000] {
+        for attempts in [1, 2] {
+            let mut b = gateway(2);
+            for _ in 0..20 {
+                b.streamed_and_reset(flags, attempts, details);
+            }
+            assert_eq!(b.host.metric("ejections_total"), 0, "{flags:x} {attempts}");
+            let failures = "upstream_failures_total_kind=_=unreached_=_";
+            assert_eq!(b.host.metric(failures), 0, "{flags:x} {attempts}");
+        }
+    }
+    // That there is no connection has nothing to do with the body.
+    let mut b = gateway(1);
+    for _ in 0..2 {
+        b.streamed_and_reset(0x20, 1, details);
+    }
+    assert_eq!(b.host.metric("ejections_total"), 1);
+}
+
+/// A body of unknown length, which grows beyond what is held; and one that ends only with its trailers.
+#[test]
+fn a_body_is_complete_once_its_end_was_seen_before_it_was_passed_on() {
+    for (ends, ejections) in [(false, 0), (true, 1)] {
+        let mut b = gateway(1);
+        b.property("request.protocol", b"HTTP/2");
+        for _ in 0..2 {
+            b.headers(
+                "POST",
+                "/v1/chat/completions",
+                Some("application/json"),
+                None,
+            );
+            let mut request = Request::default();
+            request.on_request_headers(&mut b.vm, &b.host, &b.config, false);
+            let bytes = if ends { 10 } else { 2 << 20 };
+            request.on_request_body(&mut b.vm, &b.host, &b.config, bytes, false);
+            if ends {
+                request.on_request_trailers(&mut b.vm, &b.host, &b.config);
+            }
+            assert_eq!(named(&b)[0], FIRST);
+            b.unanswered(request, 1, 0x40, true);
+        }
+        assert_eq!(b.host.metric("ejections_total"), ejections, "{ends}");
+    }
+}
+
+#[test]
+fn a_reset_after_the_answer_began_is_no_missing_answer() {
+    for reply in [true, false] {
+        let mut b = gateway(2);
+        for _ in 0..20 {
+            let mut request = b.chat(&text(1));
+            b.property("upstream.request_attempt_count", &1u64.to_le_bytes());
+            b.property(
+                "response.code_details",
+                b"upstream_reset_after_response_started{connection_termination}",
+            );
+            b.property("response.flags", &0x40u64.to_le_bytes());
+            if reply {
+                b.respond(&mut request, &[(":status", "503")], "x", 100);
+            }
+            request.on_end(&mut b.vm, &b.host);
+        }
+        assert_eq!(b.host.metric("ejections_total"), 0);
+    }
+}
+
 #[test]
 fn where_all_are_ejected_all_are_used() {
     let mut b = gateway(2);
