@@ -54,6 +54,7 @@ pub(super) fn inputs<'r>(
         })
     };
     let one = |input| Ok(vec![input]);
+    check_salt(request)?;
     match request.api {
         Api::ChatCompletions => one(chat(body.clone(), false)),
         Api::Completions => plain::completion(body, max),
@@ -67,6 +68,16 @@ pub(super) fn inputs<'r>(
                 Ok(bodies.into_iter().map(|body| chat(body, false)).collect())
             }
         },
+    }
+}
+
+/// `cache_salt` is a text that is not empty, or null, wherever there is such a field (vLLM 0.32:
+/// `check_cache_salt_support`). Requests of `/tokenize` have none, and others are ignored.
+fn check_salt(request: &ParsedRequest) -> Result<(), Skip> {
+    let salt = field(&request.body, "cache_salt").filter(|_| request.api != Api::Tokenize);
+    match salt {
+        Some(salt) if salt.as_str().is_none_or(str::is_empty) => Err(Skip::InvalidRequest),
+        _ => Ok(()),
     }
 }
 

@@ -9,6 +9,7 @@ use super::*;
 
 mod canonical;
 mod media;
+mod salts;
 mod skips;
 mod suffix;
 mod truncation;
