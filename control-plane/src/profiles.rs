@@ -171,7 +171,10 @@ pub fn load_model_dir_with(
     profile.canonical.completions_prefix = tokenizer.prefix.clone().unwrap_or_default();
     profile.completions = capability([tokenizer.text_obstacle.clone(), tokenizer.prefix.err()]);
     let chat_obstacle = match engine::rendering(&folder, mode)? {
-        Rendering::By(Renderer::Template) => templates.obstacle(&config),
+        Rendering::By(Renderer::Template) => {
+            let untold = engine::untold_harmony(&folder, &tokenizer.vocab)?;
+            untold.or_else(|| templates.obstacle(&config))
+        }
         Rendering::By(renderer) => {
             profile.renderer = renderer;
             None

@@ -6,6 +6,16 @@ use serde_json::Value;
 
 use super::files::Folder;
 use super::{ProfileLoadError, TokenizerMode};
+use crate::vocab::Vocab;
+
+/// Special tokens that no other model is known to have all of.
+const HARMONY: [&str; 5] = [
+    "<|start|>",
+    "<|channel|>",
+    "<|message|>",
+    "<|return|>",
+    "<|call|>",
+];
 
 /// Who renders chats.
 pub(super) enum Rendering {
@@ -46,6 +56,27 @@ pub(super) fn rendering(
             known.unwrap_or_else(|| by_files(folder))
         }
     })
+}
+
+/// Why chats of a folder with gpt-oss's tokens and no model type are not known, if it is one: the
+/// engine never runs the template that stands there.
+pub(super) fn untold_harmony(
+    folder: &Folder,
+    vocab: &Vocab,
+) -> Result<Option<String>, ProfileLoadError> {
+    let config = folder.json("config.json")?.unwrap_or_default();
+    if config.get("model_type").is_some() {
+        return Ok(None);
+    }
+    let ids = 0..u32::try_from(vocab.len()).unwrap_or(u32::MAX);
+    let tokens = ids.filter_map(|id| vocab.bytes(id));
+    let found = tokens.filter(|bytes| HARMONY.iter().any(|token| token.as_bytes() == *bytes));
+    Ok((found.count() >= HARMONY.len()).then(|| {
+        "the tokens are those of gpt-oss, whose chats the engine renders by Harmony and not by a \
+         template; it tells by model_type in config.json, which the folder lacks: add the engine's \
+         config.json"
+            .to_owned()
+    }))
 }
 
 /// Architectures that have a tokenizer mode, and with it a renderer, of their own.

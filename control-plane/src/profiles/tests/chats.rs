@@ -67,6 +67,46 @@ fn chats_that_we_render_by_code_as_the_engine_does() {
     assert!(matches!(harmony, Renderer::Harmony { .. }));
 }
 
+/// Only `config.json` tells that chats go by Harmony: the template in the folder is not what the engine runs.
+#[test]
+fn gpt_oss_without_its_config_says_what_is_missing() {
+    let special = [
+        "<|start|>",
+        "<|channel|>",
+        "<|message|>",
+        "<|return|>",
+        "<|call|>",
+    ];
+    let special = (3..)
+        .zip(special)
+        .map(|(id, content)| json!({"id": id, "content": content, "normalized": false}));
+    let special: Vec<Value> = special.collect();
+    let tokenizer = byte_level(json!({"added_tokens": special}));
+    let base = [("tokenizer.json", tokenizer.as_str())];
+    for template in [&[][..], &[("chat_template.jinja", "x")]] {
+        for config in [&[][..], &[("config.json", "{}")]] {
+            let profile = profile(&[&base[..], template, config].concat());
+            let chat = why(&profile.chat);
+            assert!(
+                chat.contains("config.json") && chat.contains("Harmony"),
+                "{chat}"
+            );
+            assert_eq!(profile.completions, Capability::Exact);
+        }
+    }
+    let chat = |config: &str| {
+        let files = [("chat_template.jinja", "x"), ("config.json", config)];
+        let profile = profile(&[&base[..], &files].concat());
+        (why(&profile.chat).to_owned(), profile.renderer)
+    };
+    let (exact, renderer) = chat(r#"{"model_type": "gpt_oss"}"#);
+    assert_eq!(exact, "exact");
+    assert!(matches!(renderer, Renderer::Harmony { .. }));
+    // A model of another type that has such tokens goes by its template.
+    let other = chat(r#"{"model_type": "qwen3"}"#);
+    assert_eq!(other, ("exact".to_owned(), Renderer::Template));
+}
+
 #[test]
 fn chats_that_the_engine_renders_by_code() {
     let tokenizer = byte_level(json!({}));
