@@ -37,10 +37,6 @@ pub struct Health {
     answering: HashMap<String, u32>,
 }
 
-fn now_ms(host: &impl Host) -> u64 {
-    host.unix_time_ns() / 1_000_000
-}
-
 impl Health {
     /// Makes the key if it is not there: a version means nothing on a key that was never set.
     pub fn prepare(host: &impl Host) {
@@ -64,7 +60,7 @@ impl Health {
         if self.table.is_empty() {
             return Access::Open;
         }
-        self.table.access(endpoint, now_ms(host))
+        self.table.access(endpoint, host.unix_time_ms())
     }
 
     /// Requests that wait at an endpoint, by what it refused and failed lately.
@@ -73,7 +69,7 @@ impl Health {
         if self.table.is_empty() {
             return 0;
         }
-        self.table.strain(endpoint, now_ms(host))
+        self.table.strain(endpoint, host.unix_time_ms())
     }
 
     /// An endpoint is about to be named first. False: it is ejected, and another request is its probe.
@@ -82,7 +78,7 @@ impl Health {
             Access::Open => true,
             Access::Closed => false,
             Access::Probe => {
-                let now = now_ms(host);
+                let now = host.unix_time_ms();
                 self.change(host, |table| table.claim_probe(endpoint, now))
                     .unwrap_or(false)
             }
@@ -152,7 +148,7 @@ impl Health {
         signal: Signal,
         sent_ms: u64,
     ) {
-        let now = now_ms(host);
+        let now = host.unix_time_ms();
         let change = self.change(host, |table| table.apply(endpoint, signal, sent_ms, now));
         match change {
             Some(Change::Ejected) => {
@@ -174,7 +170,7 @@ impl Health {
         let before = self.cas;
         self.refresh(host);
         if self.cas != before {
-            let ejected = self.table.ejected(now_ms(host));
+            let ejected = self.table.ejected(host.unix_time_ms());
             host.record(metrics.ejected, u64::try_from(ejected).unwrap_or(0));
         }
     }

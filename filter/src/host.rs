@@ -39,6 +39,11 @@ pub trait Host {
     /// Wall clock, nanoseconds since 1970. May jump; never used to measure.
     fn unix_time_ns(&self) -> u64;
 
+    /// The same in milliseconds.
+    fn unix_time_ms(&self) -> u64 {
+        self.unix_time_ns() / 1_000_000
+    }
+
     /// Monotonic clock in microseconds. Its origin is this VM's own: values of two VMs cannot be
     /// compared.
     fn monotonic_us(&self) -> u64;

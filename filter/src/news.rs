@@ -92,10 +92,6 @@ impl News {
     }
 }
 
-fn now_ms(host: &impl Host) -> u64 {
-    host.unix_time_ns() / 1_000_000
-}
-
 /// A request made claims: others hear of those that are new. Nothing where there are no others.
 pub fn note(vm: &Vm, host: &impl Host, claimed: &Claimed) {
     if vm.loads.other_gateways() == 0 || claimed.made().is_empty() {
@@ -124,7 +120,7 @@ fn take_outbox(host: &impl Host) -> Vec<Sent> {
     if host.set_shared(OUTBOX_KEY, &[], outbox.cas).is_err() {
         return Vec::new();
     }
-    let now_ms = now_ms(host);
+    let now_ms = host.unix_time_ms();
     let claims = Bucket::decode(&outbox.bytes);
     let sent = claims
         .live(now_ms)
@@ -275,7 +271,7 @@ fn take(vm: &mut Vm, host: &impl Host, news: OthersNews) {
     }
     remote::publish(host, news.gateways, &news.work);
     host.record(vm.metrics.other_gateways, news.gateways.into());
-    let now_ms = now_ms(host);
+    let now_ms = host.unix_time_ms();
     let claims = news.sent.iter();
     let claims = claims.filter_map(|sent| Claim::of_sent(sent, now_ms));
     vm.news.heard.extend(claims);

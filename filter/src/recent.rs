@@ -77,10 +77,6 @@ impl Claimed {
     }
 }
 
-fn now_ms(host: &impl Host) -> u64 {
-    host.unix_time_ns() / 1_000_000
-}
-
 impl Board {
     /// `1 << bits` buckets of `size` claims.
     #[must_use]
@@ -140,7 +136,7 @@ impl Board {
             calls: reads.len(),
             wanted,
             reads,
-            now_ms: now_ms(host),
+            now_ms: host.unix_time_ms(),
         }
     }
 
@@ -216,7 +212,7 @@ impl Board {
     /// What was claimed is true by now, and will be told elsewhere: nobody's claims on it are needed for
     /// longer than `ms`.
     pub fn settle(&self, host: &impl Host, claimed: &Claimed, ms: u64) {
-        let until_ms = now_ms(host).saturating_add(ms);
+        let until_ms = host.unix_time_ms().saturating_add(ms);
         self.change(host, &claimed.all, |bucket, claim| {
             bucket.shorten(claim, until_ms)
         });

@@ -27,7 +27,7 @@ fn what_one_worker_learns_all_know() {
     let host = FakeHost::default();
     let (mut one, metrics) = worker(&host);
     let (mut other, _) = worker(&host);
-    let sent = now_ms(&host);
+    let sent = host.unix_time_ms();
     one.learn(&host, &metrics, &saw(Signal::Unreached), sent);
     other.learn(&host, &metrics, &saw(Signal::Unreached), sent);
     one.refresh(&host);
@@ -45,7 +45,7 @@ fn what_one_worker_learns_all_know() {
     host.advance_ms(2_000);
     assert!(one.may_send(&host, A));
     assert!(!other.may_send(&host, A));
-    one.learn(&host, &metrics, &saw(Signal::Served), now_ms(&host));
+    one.learn(&host, &metrics, &saw(Signal::Served), host.unix_time_ms());
     assert_eq!(host.metric("restorations_total"), 1);
     other.tick(&host, &metrics);
     assert_eq!(host.metric("ejected_endpoints"), 0);
@@ -59,7 +59,7 @@ fn while_all_is_well_nothing_is_written() {
     let before = host.shared(KEY).cas;
     for signal in [Signal::Served, Signal::Refused] {
         for _ in 0..100 {
-            health.learn(&host, &metrics, &saw(signal), now_ms(&host));
+            health.learn(&host, &metrics, &saw(signal), host.unix_time_ms());
         }
     }
     assert_eq!(host.shared(KEY).cas, before);
@@ -74,7 +74,7 @@ fn an_endpoint_that_is_answering_others_has_too_much_to_do() {
     health.begins(A);
     health.ends(A);
     for _ in 0..20 {
-        health.learn(&host, &metrics, &replaced(), now_ms(&host));
+        health.learn(&host, &metrics, &replaced(), host.unix_time_ms());
     }
     assert_eq!(health.access(&host, A), Access::Open);
     assert!(health.strain(&host, A) >= 60);
@@ -83,7 +83,7 @@ fn an_endpoint_that_is_answering_others_has_too_much_to_do() {
     health.ends(A);
     assert!(health.answering.is_empty());
     for _ in 0..2 {
-        health.learn(&host, &metrics, &replaced(), now_ms(&host));
+        health.learn(&host, &metrics, &replaced(), host.unix_time_ms());
     }
     assert_eq!(health.access(&host, A), Access::Closed);
 }
@@ -97,7 +97,7 @@ fn a_write_that_is_never_let_through_is_given_up() {
     let changed = health.change(&host, |table| {
         tries += 1;
         let mut theirs = Table::decode(&host.shared(KEY).bytes);
-        let now = now_ms(&host);
+        let now = host.unix_time_ms();
         theirs.apply(&format!("other-{tries}"), Signal::Busy, now, now);
         host.set_shared(KEY, &theirs.encode(), 0).unwrap();
         table.apply(A, Signal::Unreached, now, now)

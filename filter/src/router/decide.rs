@@ -293,7 +293,7 @@ fn look_up(
         return Err(Reason::StaleTable);
     }
     let profile = vm.profiles.get(host, head)?;
-    let now_s = i64::try_from(host.unix_time_ns() / 1_000_000_000).unwrap_or(i64::MAX);
+    let now_s = i64::try_from(host.unix_time_ms() / 1_000).unwrap_or(i64::MAX);
     let prompts = profile.compiled.render_all(request, now_s, PROMPTS_MAX);
     let mut prompts = prompts.into_iter();
     let prompt = prompts.next().unwrap_or(Err(Skip::InvalidRequest));
