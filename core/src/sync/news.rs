@@ -105,14 +105,16 @@ impl PlaceWork {
         self.context = self.context.saturating_add(other.context);
     }
 
-    fn encode(&self, w: &mut Writer) {
+    /// Writes it, 28 bytes.
+    pub fn encode(&self, w: &mut Writer) {
         w.u64(self.place);
         w.u32(self.requests);
         w.u64(self.tokens);
         w.u64(self.context);
     }
 
-    fn decode(r: &mut Reader<'_>) -> Result<Self, SyncError> {
+    /// Reads what [`PlaceWork::encode`] wrote. Fails where bytes are missing.
+    pub fn decode(r: &mut Reader<'_>) -> Result<Self, SyncError> {
         Ok(Self {
             place: r.u64()?,
             requests: r.u32()?,

@@ -69,10 +69,7 @@ pub fn publish(host: &impl Host, gateways: u16, work: &[PlaceWork]) {
     let mut w = Writer::default();
     w.u16(gateways);
     for work in work {
-        w.u64(work.place);
-        w.u32(work.requests);
-        w.u64(work.tokens);
-        w.u64(work.context);
+        work.encode(&mut w);
     }
     let _ = host.set_shared(KEY, &w.into_bytes(), 0);
 }
@@ -82,12 +79,7 @@ fn decode(bytes: &[u8]) -> Result<(u16, Vec<PlaceWork>), SyncError> {
     let gateways = r.u16()?;
     let mut all = Vec::new();
     while !r.rest().is_empty() {
-        all.push(PlaceWork {
-            place: r.u64()?,
-            requests: r.u32()?,
-            tokens: r.u64()?,
-            context: r.u64()?,
-        });
+        all.push(PlaceWork::decode(&mut r)?);
     }
     Ok((gateways, all))
 }
