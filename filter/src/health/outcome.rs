@@ -83,6 +83,12 @@ impl Attempts {
         }
     }
 
+    /// The last attempt's place among all, from 0.
+    #[must_use]
+    pub fn last(&self) -> usize {
+        usize::try_from(self.count.max(1) - 1).unwrap_or(usize::MAX)
+    }
+
     /// The endpoint of the last attempt failed. `whole`: it had all of the request.
     fn failed(&self, whole: bool) -> bool {
         let reset = whole && !self.cut_off && self.flags & RESET_FLAGS != 0;
@@ -94,7 +100,7 @@ impl Attempts {
     /// complete when it was passed on.
     #[must_use]
     pub fn outcomes(&self, named: &[String], whole: bool) -> Vec<Outcome> {
-        let last = usize::try_from(self.count.max(1) - 1).unwrap_or(usize::MAX);
+        let last = self.last();
         let replaced = if whole { last } else { 0 };
         let replaced = named.iter().take(replaced).map(|endpoint| Outcome {
             endpoint: endpoint.clone(),

@@ -6,6 +6,7 @@ use prefix_picker_core::usage::Cached;
 
 use super::{Request, STATE_CACHED, Stage, history, stored_answers};
 use crate::feedback::Reading;
+use crate::health::outcome::Attempts;
 use crate::host::Host;
 use crate::mode::Mode;
 use crate::news;
@@ -25,12 +26,9 @@ impl Request {
             return;
         }
         let status = host.response_header(":status").unwrap_or_default();
-        let code = status.parse().ok();
-        self.tried.learn(vm, host, &self.named, code);
-        let served = host.property(&["upstream", "address"]);
-        let served = served.and_then(|served| String::from_utf8(served).ok());
-        let served = served.filter(|served| !served.is_empty());
-        let as_named = self.check_served(vm, host, served.as_deref(), status.starts_with('2'));
+        let attempts = Attempts::read(host, status.parse().ok());
+        self.tried.learn(vm, host, &self.named, &attempts);
+        let as_named = self.check_served(vm, host, &attempts, status.starts_with('2'));
         let content_type = host.response_header("content-type").unwrap_or_default();
         self.streamed = content_type.starts_with("text/event-stream");
         let readable = status == "200" && !end_of_stream;
@@ -40,7 +38,7 @@ impl Request {
                 sibling.failed(host);
             }
         }
-        self.keeper = served.filter(|_| keeps && readable);
+        self.keeper = attempts.served.filter(|_| keeps && readable);
         self.shadow = self.shadow.filter(|_| readable);
         if self.expected.is_some() || self.keeper.is_some() || self.shadow.is_some() {
             let encoding = host.response_header("content-encoding");
@@ -145,25 +143,22 @@ impl Request {
         &mut self,
         vm: &mut Vm,
         host: &impl Host,
-        served: Option<&str>,
+        attempts: &Attempts,
         taken: bool,
     ) -> bool {
         if !taken {
             self.take_back(host);
         }
         let claimed = std::mem::take(&mut self.claimed);
-        let (Some(ticket), Some(served)) = (&self.ticket, served) else {
+        let (Some(ticket), Some(served)) = (&self.ticket, attempts.served.as_deref()) else {
             self.claimed = claimed;
             self.take_back(host);
             return false;
         };
-        let attempt = host.property(&["upstream", "request_attempt_count"]);
-        let attempt = attempt.and_then(|b| Some(u64::from_le_bytes(b.try_into().ok()?)));
-        let attempt = attempt.unwrap_or(1).max(1);
-        if attempt > 1 {
+        if attempts.count > 1 {
             host.add(vm.metrics.retried, 1);
         }
-        let at = usize::try_from(attempt - 1).unwrap_or(usize::MAX);
+        let at = attempts.last();
         let first = self.named.first().is_some_and(|named| named == served);
         if self.mode == Mode::Shadow {
             host.add(vm.metrics.shadow_agreed, u64::from(first));

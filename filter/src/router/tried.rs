@@ -21,37 +21,38 @@ impl Tried {
     /// It is sent: to the endpoints named, or in shadow to whichever Envoy takes. `whole`: all of it.
     pub(super) fn sent(host: &impl Host, as_named: bool, whole: bool) -> Self {
         Self {
-            sent_ms: Some(host.unix_time_ns() / 1_000_000),
+            sent_ms: Some(host.unix_time_ms()),
             as_named,
             whole,
             answers: None,
         }
     }
 
-    /// An answer begins with this status; `None`: there will be none.
+    /// An answer begins, or there will be none.
     pub(super) fn learn(
         &mut self,
         vm: &mut Vm,
         host: &impl Host,
         named: &[String],
-        status: Option<u16>,
+        attempts: &Attempts,
     ) {
         let Some(sent_ms) = self.sent_ms.take() else {
             return;
         };
-        let attempts = Attempts::read(host, status);
         let named = if self.as_named { named } else { &[] };
         let outcomes = attempts.outcomes(named, self.whole);
         vm.health.learn(host, &vm.metrics, &outcomes, sent_ms);
-        if let Some(served) = attempts.served.filter(|_| attempts.answered) {
-            vm.health.begins(&served);
-            self.answers = Some(served);
+        if let Some(served) = attempts.served.as_ref().filter(|_| attempts.answered) {
+            vm.health.begins(served);
+            self.answers = Some(served.clone());
         }
     }
 
     /// It is over.
     pub(super) fn end(&mut self, vm: &mut Vm, host: &impl Host, named: &[String]) {
-        self.learn(vm, host, named, None);
+        if self.sent_ms.is_some() {
+            self.learn(vm, host, named, &Attempts::read(host, None));
+        }
         if let Some(endpoint) = self.answers.take() {
             vm.health.ends(&endpoint);
         }
