@@ -138,8 +138,17 @@ async fn forget_adapter(
 }
 
 fn is_allowed(shared: &Shared, headers: &HeaderMap) -> bool {
-    let header = headers.get(header::AUTHORIZATION);
-    shared.tokens.allow(header.map(|value| value.as_bytes()))
+    shared.tokens.allow(authorization(headers))
+}
+
+fn is_operator(shared: &Shared, headers: &HeaderMap) -> bool {
+    shared.admin.allow(authorization(headers))
+}
+
+fn authorization(headers: &HeaderMap) -> Option<&[u8]> {
+    headers
+        .get(header::AUTHORIZATION)
+        .map(|value| value.as_bytes())
 }
 
 fn unauthorized() -> Response {

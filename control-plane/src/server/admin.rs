@@ -3,10 +3,10 @@
 use std::sync::Arc;
 
 use axum::extract::{Path, State};
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 
-use super::{Shared, is_allowed, unauthorized};
+use super::{Shared, is_allowed, is_operator, unauthorized};
 use crate::drains::DrainError;
 use crate::engine::state_word;
 
@@ -65,8 +65,7 @@ async fn set(shared: &Arc<Shared>, headers: &HeaderMap, name: &str, draining: bo
 
 /// Why an operator's request is not done, if it is not one.
 fn refusal(shared: &Shared, headers: &HeaderMap) -> Option<Response> {
-    let header = headers.get(header::AUTHORIZATION);
-    if shared.admin.allow(header.map(|value| value.as_bytes())) {
+    if is_operator(shared, headers) {
         return None;
     }
     let none = shared.admin.is_empty();

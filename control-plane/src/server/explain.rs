@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use axum::body::Bytes;
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode, header};
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 
-use super::{Shared, is_allowed, unauthorized};
+use super::{Shared, is_allowed, is_operator, unauthorized};
 use crate::explain::{Ask, Refusal, explain};
 use crate::metrics::unix_seconds;
 
@@ -19,9 +19,7 @@ pub(super) async fn answer(
     headers: HeaderMap,
     body: Bytes,
 ) -> Response {
-    let header = headers.get(header::AUTHORIZATION);
-    let operator = shared.admin.allow(header.map(|value| value.as_bytes()));
-    if !operator && !is_allowed(&shared, &headers) {
+    if !is_operator(&shared, &headers) && !is_allowed(&shared, &headers) {
         return unauthorized();
     }
     let ask: Ask = match serde_json::from_slice(&body) {
