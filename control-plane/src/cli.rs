@@ -11,6 +11,9 @@ mod remote;
 pub mod render;
 pub mod serve;
 
+/// Exit code for arguments or a configuration that cannot be used.
+const BAD_ARGUMENTS: u8 = 2;
+
 /// Knows which replica of an LLM holds which prompt prefix, and tells Envoy.
 #[derive(Debug, Parser)]
 #[command(name = "prefix-picker", version)]

@@ -5,10 +5,9 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
+use super::BAD_ARGUMENTS;
 use super::remote::{self, Remote};
 
-/// Exit code for arguments that cannot be used.
-const BAD_ARGUMENTS: u8 = 2;
 /// Time between two looks at the engine's load.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
 /// Looks in a row that must find it idle: gateways hear of the drain a moment later, and loads are

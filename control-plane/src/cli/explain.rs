@@ -7,10 +7,8 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use serde_json::{Value, json};
 
+use super::BAD_ARGUMENTS;
 use super::remote::{self, Remote};
-
-/// Exit code for arguments that cannot be used.
-const BAD_ARGUMENTS: u8 = 2;
 
 /// Arguments of `explain`.
 #[derive(Debug, clap::Args)]

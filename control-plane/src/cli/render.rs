@@ -10,6 +10,8 @@ use std::process::ExitCode;
 
 use anyhow::Context as _;
 
+use super::BAD_ARGUMENTS;
+
 mod conversations;
 mod model;
 mod report;
@@ -18,8 +20,6 @@ mod time;
 
 /// Exit code for a request that has no exact prompt.
 const NOT_EXACT: u8 = 3;
-/// Exit code for arguments or a configuration that cannot be used.
-const BAD_ARGUMENTS: u8 = 2;
 
 /// Arguments of `render`.
 #[derive(Debug, clap::Args)]
