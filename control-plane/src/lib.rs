@@ -25,6 +25,7 @@
 pub mod block_hash;
 pub mod canonicity;
 pub mod cli;
+mod clock;
 pub mod config;
 pub mod drains;
 pub mod engine;

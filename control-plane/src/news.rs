@@ -11,6 +11,8 @@ use std::sync::{Mutex, PoisonError};
 use prefix_picker_core::sync::news::{ANSWERED_MAX, OthersNews, PlaceWork, Report, Sent, WORK_MAX};
 use tokio::sync::watch;
 
+use crate::clock::ms_since;
+
 /// A gateway that was not heard of for this long is gone, in milliseconds: they report once a second
 /// at least.
 pub const SILENT_MS: u64 = 3_000;
@@ -277,7 +279,7 @@ impl News {
     }
 
     fn with<R>(&self, work: impl FnOnce(&mut Board, u64) -> R) -> R {
-        let now_ms = u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let now_ms = ms_since(self.start);
         let mut board = self.board.lock().unwrap_or_else(PoisonError::into_inner);
         work(&mut board, now_ms)
     }

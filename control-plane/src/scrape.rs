@@ -10,6 +10,7 @@ use std::time::Duration;
 use prefix_picker_core::ids::ReplicaIndex;
 use tokio::time::MissedTickBehavior;
 
+use crate::clock::ms_since;
 use crate::config::Config;
 use crate::engine::{Engine, Scraped};
 use crate::metrics::{Metrics, ReplicaLabels};
@@ -113,7 +114,7 @@ pub async fn run(
             metrics.cache_queries.get_or_create(labels).inc_by(queries);
             metrics.cache_hits.get_or_create(labels).inc_by(hits);
         }
-        let now_ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let now_ms = ms_since(start);
         let scraped = Scraped {
             healthy: health.observe(healthy),
             load: belief.take(text.as_deref(), figures.load(), now_ms),

@@ -12,6 +12,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
+use crate::clock::ms_since;
 use crate::config::{Config, FleetSecret};
 use crate::drains::Drains;
 use crate::engine::memory::Memory;
@@ -320,7 +321,7 @@ async fn announce_loads(engine: Arc<Engine>, interval: Duration) {
     let mut ticks = tokio::time::interval(interval);
     loop {
         ticks.tick().await;
-        let now_ms = u64::try_from(start.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let now_ms = ms_since(start);
         engine.announce_loads(now_ms);
     }
 }
