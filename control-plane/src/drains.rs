@@ -1,7 +1,6 @@
 //! Which replicas an operator has taken out of service: on disk, so that a restart changes nothing.
 
 use std::collections::BTreeSet;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
 
@@ -9,6 +8,7 @@ use prefix_picker_core::ids::ReplicaIndex;
 use serde::{Deserialize, Serialize};
 
 use crate::config::Config;
+use crate::disk;
 use crate::engine::Engine;
 
 /// `drained.json`.
@@ -136,12 +136,7 @@ fn read(path: &Path) -> BTreeSet<String> {
 }
 
 fn write(path: &Path, replicas: &BTreeSet<String>) -> std::io::Result<()> {
-    let beside = path.with_extension("json.new");
-    let mut file = std::fs::File::create(&beside)?;
     let replicas = replicas.clone();
-    file.write_all(&serde_json::to_vec(&File { replicas })?)?;
-    file.sync_all()?;
-    std::fs::rename(&beside, path)?;
-    let folder = path.parent().unwrap_or(Path::new("."));
-    std::fs::File::open(folder)?.sync_all()
+    disk::replace(path, &serde_json::to_vec(&File { replicas })?)?;
+    disk::sync_folder(path.parent().unwrap_or(Path::new(".")))
 }

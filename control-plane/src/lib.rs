@@ -27,6 +27,7 @@ pub mod canonicity;
 pub mod cli;
 mod clock;
 pub mod config;
+mod disk;
 pub mod drains;
 pub mod engine;
 pub mod events;

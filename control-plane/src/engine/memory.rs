@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::{Engine, lock};
 use crate::config::Config;
+use crate::disk;
 
 /// Most bytes that are read.
 const BYTES_MAX: u64 = 64 << 20;
@@ -57,9 +58,7 @@ impl Memory {
     }
 
     fn write(&self, dir: &Path) -> std::io::Result<()> {
-        let beside = dir.join("facts.json.new");
-        std::fs::write(&beside, serde_json::to_vec(self)?)?;
-        std::fs::rename(beside, path(dir))
+        disk::replace(&path(dir), &serde_json::to_vec(self)?)
     }
 }
 

@@ -6,14 +6,15 @@
 //!
 //! One file a pool, written beside and renamed, so that a crash leaves the last whole one.
 
-use std::fs::{self, File};
-use std::io::{BufReader, BufWriter, Write};
+use std::fs::File;
+use std::io::BufReader;
 use std::path::{Path, PathBuf};
 
 use prefix_picker_core::ids::ReplicaIndex;
 
 use super::{Engine, lock, memory};
 use crate::config::Config;
+use crate::disk;
 use crate::index::SnapshotError;
 
 fn path(dir: &Path, pool: &str) -> PathBuf {
@@ -33,23 +34,16 @@ pub fn write(engine: &Engine, config: &Config) -> std::io::Result<u64> {
     let mut bytes = 0;
     for pool in engine.pools() {
         let target = path(&config.data_dir, &pool.name);
-        let beside = target.with_extension("snapshot.new");
-        let mut file = BufWriter::with_capacity(1 << 20, File::create(&beside)?);
         // Into memory first, so that the index is not held while the disk works.
         let mut image = Vec::new();
         lock(&pool.index).write_snapshot(&mut image, |replica| {
             names.get(usize::from(replica.0)).cloned()
         })?;
-        file.write_all(&image)?;
-        let file = file
-            .into_inner()
-            .map_err(std::io::IntoInnerError::into_error)?;
-        file.sync_all()?;
-        fs::rename(&beside, &target)?;
+        disk::replace(&target, &image)?;
         bytes += image.len() as u64;
     }
     // The renames themselves must reach the disk.
-    File::open(&config.data_dir)?.sync_all()?;
+    disk::sync_folder(&config.data_dir)?;
     Ok(bytes)
 }
 
