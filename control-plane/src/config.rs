@@ -16,6 +16,7 @@ mod fields;
 mod flags;
 mod read;
 
+pub(crate) use flags::is_version;
 pub use flags::{ContentFormat, EngineFlags};
 
 pub(crate) use read::is_token;

@@ -1,10 +1,13 @@
 //! What a pool needs from the disk before its index can be made: its prompt profile and vocabulary,
 //! by the model's folder and what the configuration says of the engines' command line.
 
-use std::path::Path;
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
 
 use anyhow::Context;
-use prefix_picker_core::prompt::{self, Capability, CompiledProfile, Profile, Renderer, Rules};
+use prefix_picker_core::prompt::{
+    self, Capability, CompiledProfile, Profile, ProfileError, Renderer, Rules,
+};
 
 use crate::config::{ContentFormat, EngineFlags, PoolConfig};
 use crate::engine::PoolParts;
@@ -52,7 +55,7 @@ pub fn load(pool: &PoolConfig) -> anyhow::Result<PoolParts> {
         }
         // The model's own: everything but chats still works.
         profile.chat = Capability::PredictedOnly {
-            why: format!("{:#}", anyhow::Error::new(error)),
+            why: format!("{:#}", broken_template(&files.template_files, error)),
         };
         profile.chat_template = None;
         profile.named_templates.clear();
@@ -61,6 +64,15 @@ pub fn load(pool: &PoolConfig) -> anyhow::Result<PoolParts> {
         profile,
         vocab: files.vocab,
     })
+}
+
+/// A template that does not compile, with the name of its file if that is among these.
+pub fn broken_template(files: &BTreeMap<String, PathBuf>, error: ProfileError) -> anyhow::Error {
+    let ProfileError::Template { name, .. } = &error;
+    match files.get(name) {
+        Some(file) => anyhow::Error::new(error).context(file.display().to_string()),
+        None => error.into(),
+    }
 }
 
 /// What requests of a pool are routed by history instead of by events, and why.

@@ -39,13 +39,17 @@ pub struct ModelFiles {
     pub profile: Profile,
     /// What its token ids stand for.
     pub vocab: Vocab,
+    /// The file of each chat template, by the name that
+    /// [`ProfileError`](prefix_picker_core::prompt::ProfileError) has for it. Not of one that the
+    /// caller brought.
+    pub template_files: BTreeMap<String, PathBuf>,
 }
 
 /// A model's folder could not be used at all.
 #[derive(Debug, thiserror::Error)]
 pub enum ProfileLoadError {
     /// A file or the folder cannot be read.
-    #[error("cannot read {}: {source}", path.display())]
+    #[error("cannot read {}", path.display())]
     Read {
         /// What was to be read.
         path: PathBuf,
@@ -53,7 +57,7 @@ pub enum ProfileLoadError {
         source: std::io::Error,
     },
     /// A file is not the JSON that it should be.
-    #[error("{}: {source}", path.display())]
+    #[error("{} is not the JSON that it should be", path.display())]
     Json {
         /// Which file.
         path: PathBuf,
@@ -69,7 +73,7 @@ pub enum ProfileLoadError {
         what: String,
     },
     /// The vocabulary cannot be used.
-    #[error("{}: {source}", path.display())]
+    #[error("{}: no vocabulary can be made of it", path.display())]
     Vocab {
         /// Which file.
         path: PathBuf,
@@ -185,9 +189,12 @@ pub fn load_model_dir_with(
     profile.chat_template = templates.default;
     profile.named_templates = templates.named;
     profile.media_placeholders = media::placeholders(&folder, &tokenizer.vocab)?;
+    let files = templates.files.into_iter();
+    let files = files.map(|(name, file)| (name, folder.file(&file)));
     Ok(ModelFiles {
         profile,
         vocab: tokenizer.vocab,
+        template_files: files.collect(),
     })
 }
 

@@ -28,7 +28,7 @@ pub const MAX_TOKEN_ID: u32 = (1 << 22) - 1;
 #[derive(Debug, thiserror::Error)]
 pub enum VocabError {
     /// The file is not what its name says.
-    #[error("{file}: {source}")]
+    #[error("{file} is not the JSON that it should be")]
     Json {
         /// Which file.
         file: &'static str,

@@ -90,22 +90,27 @@ pub enum Api {
 }
 
 impl Api {
+    /// Every path that has one.
+    pub const PATHS: [(&str, Self); 8] = [
+        ("/v1/chat/completions", Self::ChatCompletions),
+        ("/v1/completions", Self::Completions),
+        ("/v1/responses", Self::Responses),
+        ("/v1/messages", Self::Messages),
+        ("/v1/embeddings", Self::Embeddings),
+        ("/pooling", Self::Pooling),
+        ("/classify", Self::Pooling),
+        ("/tokenize", Self::Tokenize),
+    ];
+
     /// The interface behind a request's `:path`, with or without a query; `None` for any other.
     ///
     /// A prefix before `/v1/` is the caller's to strip.
     #[must_use]
     pub fn of_path(path: &str) -> Option<Self> {
         let end = path.find(['?', '#']).unwrap_or(path.len());
-        match path.get(..end)? {
-            "/v1/chat/completions" => Some(Self::ChatCompletions),
-            "/v1/completions" => Some(Self::Completions),
-            "/v1/responses" => Some(Self::Responses),
-            "/v1/messages" => Some(Self::Messages),
-            "/v1/embeddings" => Some(Self::Embeddings),
-            "/pooling" | "/classify" => Some(Self::Pooling),
-            "/tokenize" => Some(Self::Tokenize),
-            _ => None,
-        }
+        let path = path.get(..end)?;
+        let found = Self::PATHS.iter().find(|(known, _)| *known == path);
+        found.map(|&(_, api)| api)
     }
 
     /// Stable name for logs and metric labels.

@@ -36,7 +36,9 @@ struct Model {
 
 impl Model {
     fn open(dir: &Path) -> Self {
-        let ModelFiles { mut profile, vocab } = load_model_dir(dir).unwrap();
+        let ModelFiles {
+            mut profile, vocab, ..
+        } = load_model_dir(dir).unwrap();
         // Bare texts go through a template that changes nothing.
         if profile.chat_template.is_none() {
             profile.chat_template = Some("{{ messages[0].content }}".to_owned());

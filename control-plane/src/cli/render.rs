@@ -30,7 +30,10 @@ Exit codes: 0 printed (conversations that fail print `error` and do not count);
 output, and the exit code is 0).")]
 pub struct Args {
     /// A chat template (Jinja2 source) to render conversations with
-    #[arg(long, value_name = "T.jinja", requires = "conversations", conflicts_with_all = ["model_dir", "config", "path", "request"])]
+    #[arg(long, value_name = "T.jinja", requires = "conversations", conflicts_with_all = [
+        "model_dir", "model", "revision", "config", "pool", "tokenizer_mode", "vllm_version", "path", "request", "json",
+        "secret_file", "lora",
+    ])]
     template: Option<PathBuf>,
     /// Conversations, one JSON object a line: `messages`, `tools`, `kwargs`; they go to the template
     /// as they are. `-` is standard input. Prints one line a conversation: the text as a JSON string,
@@ -78,10 +81,19 @@ fn refuse(what: &str) -> ExitCode {
 pub(super) fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     if path == Path::new("-") {
         let mut bytes = Vec::new();
-        io::Read::read_to_end(&mut io::stdin().lock(), &mut bytes).context("standard input")?;
+        io::Read::read_to_end(&mut io::stdin().lock(), &mut bytes).context(name(path))?;
         return Ok(bytes);
     }
     std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+}
+
+/// What a file is called in messages.
+fn name(path: &Path) -> String {
+    if path == Path::new("-") {
+        "standard input".to_owned()
+    } else {
+        path.display().to_string()
+    }
 }
 
 /// Writes all of it. A reader that goes away, like `head`, is no error.

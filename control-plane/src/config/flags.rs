@@ -196,7 +196,7 @@ fn content_format(f: &Fields<'_>, errors: &mut Errors) -> ContentFormat {
 }
 
 /// `MAJOR.MINOR`, and anything after it that begins no further number there.
-fn is_version(text: &str) -> bool {
+pub(crate) fn is_version(text: &str) -> bool {
     let mut parts = text.splitn(3, '.');
     let number = |part: Option<&str>| {
         part.is_some_and(|part| {

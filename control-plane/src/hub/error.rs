@@ -68,7 +68,7 @@ pub enum HubError {
     },
     /// The cache cannot be written.
     #[error(
-        "cannot write {}: {source}: set HF_HUB_CACHE or HF_HOME to a folder that can be written",
+        "cannot write {} (set HF_HUB_CACHE or HF_HOME to a folder that can be written)",
         path.display()
     )]
     Write {

@@ -12,7 +12,12 @@ use super::ProfileLoadError;
 use super::files::Folder;
 use super::tokenizer_config::TokenizerConfig;
 
+const DEFAULT: &str = "default";
 const TOOL_USE: &str = "tool_use";
+
+const CONFIG_FILE: &str = "tokenizer_config.json";
+const TEMPLATE_FILE: &str = "chat_template.jinja";
+const PROCESSORS_FILE: &str = "chat_template.json";
 
 /// Folders with named templates: transformers' own name, and one that is found in the wild.
 const FOLDERS: [&str; 2] = ["additional_chat_templates", "chat_templates"];
@@ -21,6 +26,8 @@ const FOLDERS: [&str; 2] = ["additional_chat_templates", "chat_templates"];
 pub(super) struct Templates {
     pub(super) default: Option<String>,
     pub(super) named: BTreeMap<String, String>,
+    /// Where each of them stands, by its name; the default one's is `default`.
+    pub(super) files: BTreeMap<String, String>,
 }
 
 impl Templates {
@@ -28,7 +35,7 @@ impl Templates {
     pub(super) fn only(text: String) -> Self {
         Self {
             default: Some(text),
-            named: BTreeMap::new(),
+            ..Self::default()
         }
     }
 
@@ -41,27 +48,29 @@ impl Templates {
             templates
                 .add_configured(template)
                 .map_err(|what| ProfileLoadError::Shape {
-                    path: folder.file("tokenizer_config.json"),
+                    path: folder.file(CONFIG_FILE),
                     what: what.to_owned(),
                 })?;
         }
         for below in FOLDERS {
             for (name, template) in folder.jinja_files(below)? {
-                templates.add(name, template);
+                let file = format!("{below}/{name}.jinja");
+                templates.add(name, template, &file);
             }
         }
-        if let Some(template) = folder.text("chat_template.jinja")? {
-            templates.default = Some(template);
+        if let Some(template) = folder.text(TEMPLATE_FILE)? {
+            templates.add(DEFAULT.to_owned(), template, TEMPLATE_FILE);
         }
-        let processor = folder.json("chat_template.json")?.unwrap_or_default();
+        let processor = folder.json(PROCESSORS_FILE)?.unwrap_or_default();
         if let Some(template) = processor.get("chat_template").and_then(Value::as_str) {
             templates.set_processors(template);
         }
         Ok(templates)
     }
 
-    fn add(&mut self, name: String, template: String) {
-        if name == "default" {
+    fn add(&mut self, name: String, template: String, file: &str) {
+        self.files.insert(name.clone(), file.to_owned());
+        if name == DEFAULT {
             self.default = Some(template);
         } else {
             self.named.insert(name, template);
@@ -71,18 +80,19 @@ impl Templates {
     fn add_configured(&mut self, template: &Value) -> Result<(), &'static str> {
         const SHAPE: &str = "chat_template is neither a text nor a list of {name, template}";
         match template {
-            Value::String(text) => self.default = Some(text.clone()),
+            Value::String(text) => self.add(DEFAULT.to_owned(), text.clone(), CONFIG_FILE),
             Value::Array(named) => {
                 for entry in named {
                     let text =
                         |key: &str| entry.get(key).and_then(Value::as_str).map(str::to_owned);
                     let (name, template) = text("name").zip(text("template")).ok_or(SHAPE)?;
-                    self.add(name, template);
+                    self.add(name, template, CONFIG_FILE);
                 }
             }
             Value::Object(named) => {
                 for (name, template) in named {
-                    self.add(name.clone(), template.as_str().ok_or(SHAPE)?.to_owned());
+                    let template = template.as_str().ok_or(SHAPE)?;
+                    self.add(name.clone(), template.to_owned(), CONFIG_FILE);
                 }
             }
             _ => return Err(SHAPE),
@@ -92,9 +102,13 @@ impl Templates {
 
     /// The processor's template for requests without tools, the tokenizer's for those with.
     fn set_processors(&mut self, template: &str) {
-        let tokenizers = self.default.replace(template.to_owned());
-        if let Some(tokenizers) = tokenizers.filter(|text| text != template) {
-            self.named.entry(TOOL_USE.to_owned()).or_insert(tokenizers);
+        let file = self.files.get(DEFAULT).cloned().unwrap_or_default();
+        let tokenizers = self.default.take().filter(|text| text != template);
+        self.add(DEFAULT.to_owned(), template.to_owned(), PROCESSORS_FILE);
+        if let Some(tokenizers) = tokenizers
+            && !self.named.contains_key(TOOL_USE)
+        {
+            self.add(TOOL_USE.to_owned(), tokenizers, &file);
         }
     }
 

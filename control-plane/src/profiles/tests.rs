@@ -166,7 +166,10 @@ fn tokens_that_only_the_config_adds() {
 
 #[test]
 fn folders_that_cannot_be_used() {
-    let error = |files: &[(&str, &str)]| load(files).unwrap_err().to_string();
+    let error = |files: &[(&str, &str)]| {
+        let error = load(files).unwrap_err();
+        format!("{:#}", anyhow::Error::new(error))
+    };
     assert!(error(&[("config.json", "{}")]).contains("no tokenizer.json, tekken.json"));
     assert!(error(&[("tokenizer.json", "{")]).contains("tokenizer.json"));
     assert!(

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context as _;
-use prefix_picker_core::prompt::BareTemplate;
+use prefix_picker_core::prompt::{BareTemplate, Skip};
+use serde_json::Value;
 use sha2::{Digest, Sha256};
 
 /// Digits printed of a digest.
@@ -22,6 +23,7 @@ pub(super) fn run(
     let template =
         BareTemplate::compile(&source).with_context(|| template.display().to_string())?;
     let mut out = Vec::new();
+    let file = super::name(conversations);
     let lines = super::read(conversations)?;
     for (number, line) in lines.split(|byte| *byte == b'\n').enumerate() {
         if line.trim_ascii().is_empty() {
@@ -34,8 +36,8 @@ pub(super) fn run(
                 out.extend_from_slice(hex::encode(head).as_bytes());
             }
             Ok(text) => serde_json::to_writer(&mut out, &text)?,
-            Err(why) => {
-                eprintln!("line {}: {}", number + 1, why.explain());
+            Err(skip) => {
+                eprintln!("{file}, line {}{}", number + 1, why(line, skip));
                 out.extend_from_slice(b"error");
             }
         }
@@ -43,4 +45,27 @@ pub(super) fn run(
     }
     super::print(&out)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// Where in its line a conversation is wrong, and how.
+fn why(line: &[u8], skip: Skip) -> String {
+    let conversation: Value = match serde_json::from_slice(line) {
+        Ok(conversation) => conversation,
+        Err(error) => {
+            let column = error.column();
+            let what = error.to_string();
+            // It goes on with its own line, which is always the first.
+            let what = what.split(" at line ").next().unwrap_or_default();
+            return format!(", column {column}: {what}");
+        }
+    };
+    let what = match skip {
+        Skip::InvalidRequest if !conversation.is_object() => "expected an object",
+        Skip::InvalidRequest if conversation.get("messages").is_none_or(Value::is_null) => {
+            "`messages` is missing"
+        }
+        Skip::InvalidRequest => "`messages`: expected a list",
+        _ => skip.explain(),
+    };
+    format!(": {what}")
 }

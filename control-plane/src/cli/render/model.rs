@@ -1,11 +1,13 @@
 //! Where the profile comes from: a model's folder, or a pool of the configuration.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use anyhow::Context as _;
-use prefix_picker_core::prompt::{Profile, Rules};
+use prefix_picker_core::prompt::{CompiledProfile, Profile, Rules};
 
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, ConfigError, is_version};
+use crate::parts;
 use crate::profiles::{TokenizerMode, load_model_dir_as};
 
 /// Arguments that choose it.
@@ -32,7 +34,7 @@ pub(super) struct Args {
     #[arg(long, value_name = "MODE", value_parser = tokenizer_mode, conflicts_with = "config")]
     pub(super) tokenizer_mode: Option<TokenizerMode>,
     /// The engines' version as /version tells it, like 0.32.0. Default: the newest known
-    #[arg(long, value_name = "VERSION")]
+    #[arg(long, value_name = "VERSION", value_parser = version)]
     pub(super) vllm_version: Option<String>,
 }
 
@@ -41,6 +43,11 @@ fn tokenizer_mode(name: &str) -> Result<TokenizerMode, String> {
         let names = TokenizerMode::NAMES.map(|(name, _)| name);
         format!("expected one of {}", names.join(", "))
     })
+}
+
+fn version(text: &str) -> Result<String, String> {
+    let fine = is_version(text).then(|| text.to_owned());
+    fine.ok_or_else(|| "expected a version like 0.11.2".to_owned())
 }
 
 /// What is wrong with the choice.
@@ -54,8 +61,8 @@ pub(super) enum ModelError {
     Files(#[from] anyhow::Error),
 }
 
-/// The pool's name and the profile.
-pub(super) fn load(args: &Args) -> Result<(String, Profile), ModelError> {
+/// The pool's name and the profile, compiled.
+pub(super) fn load(args: &Args) -> Result<(String, CompiledProfile), ModelError> {
     let dir = match (&args.model_dir, &args.model) {
         (Some(dir), _) => Some(dir.clone()),
         (None, Some(model)) => {
@@ -64,12 +71,14 @@ pub(super) fn load(args: &Args) -> Result<(String, Profile), ModelError> {
         }
         (None, None) => None,
     };
+    let mut template_files = BTreeMap::new();
     let (pool, mut profile) = match (dir, &args.config) {
         (Some(dir), _) => {
             let mode = args.tokenizer_mode.unwrap_or_default();
             let files = load_model_dir_as(&dir, mode)
                 .with_context(|| format!("model folder {} cannot be used", dir.display()))?;
             let pool = args.pool.clone().unwrap_or_else(|| "default".to_owned());
+            template_files = files.template_files;
             (pool, files.profile)
         }
         (None, Some(_)) => of_config(args)?,
@@ -83,7 +92,9 @@ pub(super) fn load(args: &Args) -> Result<(String, Profile), ModelError> {
     if let Some(version) = &args.vllm_version {
         profile.rules = Rules::of_version(version);
     }
-    Ok((pool, profile))
+    let compiled = CompiledProfile::compile(&profile)
+        .map_err(|error| parts::broken_template(&template_files, error))?;
+    Ok((pool, compiled))
 }
 
 fn of_config(args: &Args) -> Result<(String, Profile), ModelError> {
@@ -107,6 +118,6 @@ fn of_config(args: &Args) -> Result<(String, Profile), ModelError> {
             names.join(", ")
         )));
     };
-    let parts = crate::parts::load(pool)?;
+    let parts = parts::load(pool)?;
     Ok((pool.name.clone(), parts.profile))
 }

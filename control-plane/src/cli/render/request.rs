@@ -3,10 +3,8 @@
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Context as _;
-use prefix_picker_core::prompt::{
-    Api, Capability, CompiledProfile, Profile, Prompt, Skip, parse_request,
-};
+use prefix_picker_core::prompt::{Api, Capability, Profile, Prompt, Skip, parse_request};
+use serde::de::IgnoredAny;
 
 use super::model::{self, ModelError};
 use super::report::{self, Hashing};
@@ -44,17 +42,17 @@ pub(super) fn run(model: &model::Args, args: &Args, now: Option<i64>) -> anyhow:
         return Ok(super::refuse("give --path and --request with a model"));
     };
     let Some(api) = Api::of_path(path) else {
+        let known = Api::PATHS.map(|(path, _)| path).join(", ");
         return Ok(super::refuse(&format!(
-            "--path {path}: the gateway does not look into requests of this path; it does into \
-             /v1/chat/completions and /v1/completions, for example"
+            "--path {path}: the gateway does not look into requests of this path; it does into those of {known}"
         )));
     };
-    let (pool, profile) = match model::load(model) {
+    let (pool, compiled) = match model::load(model) {
         Ok(loaded) => loaded,
         Err(ModelError::Arguments(what)) => return Ok(super::refuse(&what)),
         Err(ModelError::Files(error)) => return Err(error),
     };
-    let compiled = CompiledProfile::compile(&profile).context("the model's folder")?;
+    let profile = compiled.profile();
     // Given as local time; the profile's offset is added again when it is shown.
     let now = now.map_or_else(super::time::now, |local| {
         local - i64::from(profile.utc_offset_minutes) * 60
@@ -65,8 +63,9 @@ pub(super) fn run(model: &model::Args, args: &Args, now: Option<i64>) -> anyhow:
         Ok(request) => compiled.render(request, now),
         Err(skip) => Err(*skip),
     };
+    let rendered = rendered.map_err(|skip| (skip, explain(profile, api, skip, request, &body)));
     if !args.json {
-        return print_plain(&profile, api, rendered);
+        return print_plain(rendered);
     }
     let hashing = Hashing {
         pool,
@@ -75,22 +74,18 @@ pub(super) fn run(model: &model::Args, args: &Args, now: Option<i64>) -> anyhow:
         lora: args.lora.clone(),
         salt: parsed.ok().and_then(|request| request.cache_salt),
     };
-    let why = rendered
-        .as_ref()
-        .err()
-        .map(|skip| (*skip, explain(&profile, api, *skip)));
-    let report = report::of(&profile, api, rendered.as_ref().ok(), why, &hashing);
+    let (prompt, why) = match rendered {
+        Ok(prompt) => (Some(prompt), None),
+        Err(why) => (None, Some(why)),
+    };
+    let report = report::of(profile, api, prompt.as_ref(), why, &hashing);
     let mut text = serde_json::to_string_pretty(&report)?;
     text.push('\n');
     super::print(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 
-fn print_plain(
-    profile: &Profile,
-    api: Api,
-    rendered: Result<Prompt, Skip>,
-) -> anyhow::Result<ExitCode> {
+fn print_plain(rendered: Result<Prompt, (Skip, String)>) -> anyhow::Result<ExitCode> {
     match rendered {
         Ok(Prompt::Text(prompt)) => {
             if prompt.exact_bytes < prompt.text.len() {
@@ -102,19 +97,22 @@ fn print_plain(
             super::print(prompt.text.as_bytes())?;
         }
         Ok(Prompt::TokenIds(ids)) => super::print(serde_json::to_string(&ids)?.as_bytes())?,
-        Err(skip) => {
-            eprintln!(
-                "prefix-picker render: no exact prompt ({skip}): {}",
-                explain(profile, api, skip)
-            );
+        Err((skip, why)) => {
+            eprintln!("prefix-picker render: no exact prompt ({skip}): {why}");
             return Ok(ExitCode::from(super::NOT_EXACT));
         }
     }
     Ok(ExitCode::SUCCESS)
 }
 
-/// A sentence; for a profile that is not exact, the profile's own.
-fn explain(profile: &Profile, api: Api, skip: Skip) -> String {
+/// A sentence; for a profile that is not exact, the profile's own, and for a body that is no JSON where
+/// it is not.
+fn explain(profile: &Profile, api: Api, skip: Skip, file: &Path, body: &[u8]) -> String {
+    if skip == Skip::InvalidJson
+        && let Err(error) = serde_json::from_slice::<IgnoredAny>(body)
+    {
+        return format!("{}: {error}", super::name(file));
+    }
     let chat_first = [&profile.chat, &profile.completions, &profile.token_ids];
     let text_first = [&profile.completions, &profile.token_ids, &profile.chat];
     let order = match api {

@@ -31,7 +31,7 @@ fn real_folders() {
             let file = file.unwrap();
             let _ = fs::copy(file.path(), folder.0.join(file.file_name()));
         }
-        let ModelFiles { profile, vocab } = load_model_dir(&folder.0).unwrap();
+        let ModelFiles { profile, vocab, .. } = load_model_dir(&folder.0).unwrap();
         assert_eq!(profile.canonical.steps.len(), steps, "{name}");
         match prefix {
             Some(prefix) => {
@@ -78,7 +78,7 @@ fn tekken_and_tokenizer_json_agree() {
 #[test]
 fn prompts_equal_the_bytes_of_a_real_engines_tokens() {
     let Some(dir) = real("qwen3") else { return };
-    let ModelFiles { profile, vocab } = load_model_dir(&dir).unwrap();
+    let ModelFiles { profile, vocab, .. } = load_model_dir(&dir).unwrap();
     let compiled = CompiledProfile::compile(&profile).unwrap();
     let (mut completions, mut rendered) = (0, 0);
     for line in vector("vllm-real/requests-main.jsonl").lines() {

@@ -7,7 +7,9 @@
     clippy::indexing_slicing
 )] // a test
 
+#[path = "../common/mod.rs"]
 mod common;
+mod refusals;
 
 use std::io::Write;
 use std::path::{Path, PathBuf};
@@ -286,60 +288,6 @@ fn a_model_of_the_hugging_face_cache() {
         assert!(err(&refused).contains(message), "{}", err(&refused));
     }
     assert!(err(&pool("model: org/sim, revision: nope")).contains("pool demo: model"));
-}
-
-#[test]
-fn wrong_arguments_say_what_to_do() {
-    let cases: [(&[&str], i32, &str); 7] = [
-        (&[], 2, "nothing to render"),
-        (
-            &["--path", "/v1/completions", "--request", "-"],
-            2,
-            "give --model-dir DIR",
-        ),
-        (
-            &[
-                "--model-dir",
-                "/nonexistent",
-                "--path",
-                "/v1/completions",
-                "--request",
-                "-",
-            ],
-            1,
-            "/nonexistent",
-        ),
-        (
-            &[
-                "--model-dir",
-                "/nonexistent",
-                "--path",
-                "/v1/nothing",
-                "--request",
-                "-",
-            ],
-            2,
-            "--path /v1/nothing",
-        ),
-        (&["--template", "x.jinja"], 2, "--conversations"),
-        (
-            &["--template", "/nonexistent", "--conversations", "-"],
-            1,
-            "cannot read /nonexistent",
-        ),
-        (&["--now", "today"], 2, "2026-11-29T18:00:00"),
-    ];
-    for (args, code, message) in cases {
-        let output = render(args, CHAT);
-        assert_eq!(
-            output.status.code(),
-            Some(code),
-            "{args:?}: {}",
-            err(&output)
-        );
-        assert!(err(&output).contains(message), "{args:?}: {}", err(&output));
-        assert_eq!(output.stdout, b"", "{args:?}");
-    }
 }
 
 #[test]
