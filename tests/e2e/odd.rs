@@ -14,6 +14,18 @@ struct Odd {
     args: Vec<String>,
 }
 
+/// What Envoy itself answers, with and without the filter, where an engine closes the connection while
+/// the upload still comes: the reset, or that more has been sent than can be kept for another try.
+const CUT_SHORT: [&str; 2] = ["503", "507"];
+
+impl Odd {
+    /// An engine knows from the headers that it will not take it, and which is seen first, its answer
+    /// or its closing, is a race.
+    fn refused_early(&self) -> bool {
+        self.name.starts_with("multipart upload")
+    }
+}
+
 /// At Envoy's stock limits and at the shipped, raised ones.
 pub(crate) async fn odd(places: &Places, short: bool) -> Result<()> {
     let mut wrong = Vec::new();
@@ -116,7 +128,8 @@ fn compare(with: &Stack, without: &Stack, short: bool) -> Result<Vec<String>> {
         let a = send(&odd, with.ports.envoy)?;
         let b = send(&odd, without.ports.envoy)?;
         println!("    {:<34}{a:<8}without the filter: {b}", odd.name);
-        if a != b && !also_without(&odd, &a, without)? {
+        let race = odd.refused_early() && CUT_SHORT.contains(&a.as_str());
+        if a != b && !race && !also_without(&odd, &a, without)? {
             wrong.push(format!("{}: {a} instead of {b}", odd.name));
         }
     }
