@@ -11,6 +11,7 @@ mod feedback;
 mod gateways;
 mod headers;
 mod health;
+mod load;
 mod lora;
 mod odd;
 mod propagation;
@@ -25,7 +26,7 @@ use anyhow::Result;
 use prefix_picker_tests::stack::Places;
 
 /// All cases, in the order of a whole run.
-const CASES: [(&str, &str); 19] = [
+const CASES: [(&str, &str); 21] = [
     (
         "accuracy",
         "what the filter predicts is what the engine had cached",
@@ -93,6 +94,14 @@ const CASES: [(&str, &str); 19] = [
         "an engine that fails fast is left alone, and comes back",
     ),
     (
+        "hot_prefix",
+        "one prefix at three times an engine's capacity: spread, as much served as by least-request",
+    ),
+    (
+        "unique",
+        "prompts that share nothing: spread and first token as by least-request",
+    ),
+    (
         "standalone",
         "no control plane: conversations go on where they began",
     ),
@@ -120,6 +129,8 @@ async fn case(name: &str, places: &Places, short: bool) -> Result<()> {
         "envoy_restarted" => faults::envoy_restarted(places).await,
         "engine_restarted" => faults::engine_restarted(places).await,
         "engine_errors" => health::engine_errors(places).await,
+        "hot_prefix" => load::hot_prefix(places, short).await,
+        "unique" => load::unique(places, short).await,
         "standalone" => standalone::standalone(places, short).await,
         "engine_down" => faults::engine_down(places).await,
         _ => anyhow::bail!("no such case; --list names them"),

@@ -161,6 +161,18 @@ impl Reply {
     }
 }
 
+/// Prompt tokens and cached tokens that an answer tells, whole or as a stream; 0 where it does not.
+#[must_use]
+pub fn usage(body: &str) -> (u64, u64) {
+    // Of a stream the last event but the end has it.
+    let events = body.lines().rev().filter_map(|l| l.strip_prefix("data: "));
+    let last = events.into_iter().find(|event| event.contains("\"usage\""));
+    let value = serde_json::from_str(last.unwrap_or(body)).unwrap_or(Value::Null);
+    let prompt = number(&value, &["/usage/prompt_tokens"]);
+    let cached = number(&value, &["/usage/prompt_tokens_details/cached_tokens"]);
+    (prompt.unwrap_or(0), cached.unwrap_or(0))
+}
+
 /// The first number at one of the places.
 fn number(value: &Value, places: &[&str]) -> Option<u64> {
     let at = |place: &&str| value.pointer(place).and_then(Value::as_u64);

@@ -7,6 +7,7 @@
 pub mod access_log;
 pub mod bodies;
 pub mod client;
+pub mod open_loop;
 pub mod ports;
 pub mod process;
 pub mod stack;

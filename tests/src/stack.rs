@@ -1,6 +1,6 @@
 //! A whole installation on free ports: engines, control plane and Envoy, from the shipped files.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
@@ -98,7 +98,7 @@ impl Stack {
         };
         stack.write_files()?;
         if stack.options.external_engines.is_empty() {
-            for i in 0..stack.ports.engines.len() {
+            for i in 0..stack.started_engines() {
                 let engine = stack.spawn_engine(i)?;
                 stack.engines.push(engine);
             }
@@ -178,6 +178,12 @@ impl Stack {
         self.dir.join("envoy.yaml")
     }
 
+    /// Engines that are there from the start.
+    fn started_engines(&self) -> usize {
+        let all = self.ports.engines.len();
+        all.saturating_sub(self.options.late_engines)
+    }
+
     fn spawn_engine(&self, i: usize) -> Result<Process> {
         let (http, events, replay) = *self.ports.engines.get(i).context("no such engine")?;
         let mut command = Command::new(self.places.bin.join("engine-sim"));
@@ -193,7 +199,8 @@ impl Stack {
         Process::start(&format!("engine-{i}"), command, &self.dir)
     }
 
-    /// Kills one engine and starts it again on the same ports (sequence numbers from 0, cache empty).
+    /// Kills one engine and starts it again on the same ports (sequence numbers from 0, cache empty); or
+    /// starts the next of those that come late.
     ///
     /// # Errors
     /// It does not start.
@@ -202,8 +209,9 @@ impl Stack {
             engine.kill();
         }
         let engine = self.spawn_engine(i)?;
-        if let Some(slot) = self.engines.get_mut(i) {
-            *slot = engine;
+        match self.engines.get_mut(i) {
+            Some(slot) => *slot = engine,
+            None => self.engines.push(engine),
         }
         let client = self.engine_client(i)?;
         wait("the engine", Duration::from_secs(10), async || {
@@ -217,13 +225,18 @@ impl Stack {
     /// # Errors
     /// The program is not there.
     pub fn start_control_plane(&mut self) -> Result<()> {
+        let file = self.dir.join("prefix-picker.yaml");
+        self.control_plane = Some(self.spawn_control_plane("control-plane", &file)?);
+        Ok(())
+    }
+
+    fn spawn_control_plane(&self, name: &str, file: &Path) -> Result<Process> {
         let mut command = Command::new(self.places.bin.join("prefix-picker"));
         command
             .current_dir(&self.places.root)
             .args(["serve", "--config"])
-            .arg(self.dir.join("prefix-picker.yaml"));
-        self.control_plane = Some(Process::start("control-plane", command, &self.dir)?);
-        Ok(())
+            .arg(file);
+        Process::start(name, command, &self.dir)
     }
 
     /// Starts Envoy (again).
@@ -262,7 +275,7 @@ impl Stack {
     }
 
     async fn wait_parts(&self) -> Result<()> {
-        for i in 0..self.ports.engines.len() {
+        for i in 0..self.started_engines() {
             let engine = self.engine_client(i)?;
             wait("an engine", Duration::from_secs(30), async || {
                 engine.get("/health").await.is_ok_and(|a| a.0 == 200)
@@ -304,6 +317,14 @@ impl Stack {
     /// As [`Stack::client`], or there is no such engine.
     pub fn engine_client(&self, i: usize) -> Result<Client> {
         Client::new(self.ports.engines.get(i).context("no such engine")?.0)
+    }
+
+    /// [`Stack::endpoint`] of all engines.
+    #[must_use]
+    pub fn endpoints(&self) -> Vec<String> {
+        (0..self.ports.engines.len())
+            .map(|i| self.endpoint(i))
+            .collect()
     }
 
     /// `127.0.0.1:port` of one engine, as Envoy and the filter write it.

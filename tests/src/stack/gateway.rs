@@ -1,4 +1,4 @@
-//! A second Envoy beside the first, for the same control plane and engines.
+//! A second Envoy beside the first for the same engines, with the same or another control plane.
 
 use std::process::Command;
 use std::time::Duration;
@@ -20,6 +20,8 @@ pub struct Gateway {
     pub log: AccessLog,
     /// Sends requests to it.
     pub client: Client,
+    /// Where it listens.
+    pub port: u16,
 }
 
 impl Stack {
@@ -28,9 +30,34 @@ impl Stack {
     /// # Errors
     /// It does not start.
     pub async fn another_envoy(&self, name: &str) -> Result<Gateway> {
+        self.another_envoy_of(name, self.ports.control_plane).await
+    }
+
+    /// Starts another control plane for the same engines, and another Envoy that polls it.
+    ///
+    /// # Errors
+    /// One does not start.
+    pub async fn another_fleet(&self, name: &str) -> Result<(Process, Gateway)> {
+        let port = ports::free(1)?.first().copied().unwrap_or_default();
+        let file = self.dir.join("prefix-picker.yaml");
+        let text = std::fs::read_to_string(file)?;
+        let text = ports::substitute(&text, &[(self.ports.control_plane, port)]);
+        let data = self.dir.join("data").display().to_string();
+        let file = self.dir.join(format!("{name}-prefix-picker.yaml"));
+        std::fs::write(&file, text.replace(&data, &format!("{data}-{name}")))?;
+        let control_plane = self.spawn_control_plane(&format!("{name}-control-plane"), &file)?;
+        let gateway = self.another_envoy_of(name, port).await?;
+        Ok((control_plane, gateway))
+    }
+
+    async fn another_envoy_of(&self, name: &str, control_plane: u16) -> Result<Gateway> {
         let free = ports::free(2)?;
         let at = |i: usize| free.get(i).copied().unwrap_or_default();
-        let moves = [(self.ports.envoy, at(0)), (self.ports.admin, at(1))];
+        let moves = [
+            (self.ports.envoy, at(0)),
+            (self.ports.admin, at(1)),
+            (self.ports.control_plane, control_plane),
+        ];
         let file = self.dir.join(format!("{name}.yaml"));
         let text = std::fs::read_to_string(self.envoy_file())?;
         std::fs::write(&file, ports::substitute(&text, &moves))?;
@@ -58,6 +85,7 @@ impl Stack {
             process,
             log: AccessLog::new(&self.dir.join(format!("{name}.log"))),
             client: Client::new(at(0))?,
+            port: at(0),
         })
     }
 }

@@ -87,6 +87,34 @@ pub struct Options {
     pub no_control_plane: bool,
     /// Simulated engines beyond the three shipped ones.
     pub more_engines: usize,
+    /// The last so many engines are configured, but not started: [`super::Stack::restart_engine`] does.
+    pub late_engines: usize,
+}
+
+impl Options {
+    /// The same without the filter and its control plane: Envoy's own least-request decides. The
+    /// baseline that picks are held against.
+    #[must_use]
+    pub fn least_request(mut self) -> Self {
+        let cut = |from: &str, until: &str| Cut {
+            from: from.to_owned(),
+            until: until.to_owned(),
+        };
+        self.no_control_plane = true;
+        self.envoy_cuts.push(cut(
+            "          - name: prefix-picker\n",
+            "          - name: envoy.filters.http.router",
+        ));
+        self.envoy_cuts.push(cut(
+            "    load_balancing_policy:\n",
+            "    circuit_breakers:\n",
+        ));
+        self.envoy_edits.push((
+            "    circuit_breakers:\n".to_owned(),
+            "    lb_policy: LEAST_REQUEST\n    circuit_breakers:\n".to_owned(),
+        ));
+        self
+    }
 }
 
 /// `text` with a copy of each line of the third shipped engine for every engine beyond: `(HTTP, events,
