@@ -13,6 +13,7 @@ mod headers;
 mod health;
 mod load;
 mod lora;
+mod loss;
 mod odd;
 mod propagation;
 mod standalone;
@@ -26,7 +27,7 @@ use anyhow::Result;
 use prefix_picker_tests::stack::Places;
 
 /// All cases, in the order of a whole run.
-const CASES: [(&str, &str); 21] = [
+const CASES: [(&str, &str); 23] = [
     (
         "accuracy",
         "what the filter predicts is what the engine had cached",
@@ -102,6 +103,14 @@ const CASES: [(&str, &str); 21] = [
         "prompts that share nothing: spread and first token as by least-request",
     ),
     (
+        "killed",
+        "kill -9 of an engine under load: only what had begun there breaks off",
+    ),
+    (
+        "frozen",
+        "engines' metrics frozen, then not to be had, then no control plane: spread all the same",
+    ),
+    (
         "standalone",
         "no control plane: conversations go on where they began",
     ),
@@ -131,6 +140,8 @@ async fn case(name: &str, places: &Places, short: bool) -> Result<()> {
         "engine_errors" => health::engine_errors(places).await,
         "hot_prefix" => load::hot_prefix(places, short).await,
         "unique" => load::unique(places, short).await,
+        "killed" => loss::killed(places, short).await,
+        "frozen" => loss::frozen(places, short).await,
         "standalone" => standalone::standalone(places, short).await,
         "engine_down" => faults::engine_down(places).await,
         _ => anyhow::bail!("no such case; --list names them"),
