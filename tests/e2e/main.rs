@@ -8,6 +8,7 @@ mod bursts;
 mod exact;
 mod faults;
 mod feedback;
+mod fleet;
 mod gateways;
 mod headers;
 mod health;
@@ -27,7 +28,7 @@ use anyhow::Result;
 use prefix_picker_tests::stack::Places;
 
 /// All cases, in the order of a whole run.
-const CASES: [(&str, &str); 23] = [
+const CASES: [(&str, &str); 25] = [
     (
         "accuracy",
         "what the filter predicts is what the engine had cached",
@@ -103,6 +104,14 @@ const CASES: [(&str, &str); 23] = [
         "prompts that share nothing: spread and first token as by least-request",
     ),
     (
+        "added_replica",
+        "a new engine under load has its share within 30 s, and no more",
+    ),
+    (
+        "two_fleets",
+        "two Envoys with a control plane each find as much cached as one of each",
+    ),
+    (
         "killed",
         "kill -9 of an engine under load: only what had begun there breaks off",
     ),
@@ -140,6 +149,8 @@ async fn case(name: &str, places: &Places, short: bool) -> Result<()> {
         "engine_errors" => health::engine_errors(places).await,
         "hot_prefix" => load::hot_prefix(places, short).await,
         "unique" => load::unique(places, short).await,
+        "added_replica" => fleet::added_replica(places, short).await,
+        "two_fleets" => fleet::two_fleets(places, short).await,
         "killed" => loss::killed(places, short).await,
         "frozen" => loss::frozen(places, short).await,
         "standalone" => standalone::standalone(places, short).await,
