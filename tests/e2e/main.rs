@@ -5,6 +5,7 @@
 
 mod accuracy;
 mod bursts;
+mod churn;
 mod exact;
 mod faults;
 mod feedback;
@@ -28,7 +29,7 @@ use anyhow::Result;
 use prefix_picker_tests::stack::Places;
 
 /// All cases, in the order of a whole run.
-const CASES: [(&str, &str); 25] = [
+const CASES: [(&str, &str); 26] = [
     (
         "accuracy",
         "what the filter predicts is what the engine had cached",
@@ -120,6 +121,10 @@ const CASES: [(&str, &str); 25] = [
         "engines' metrics frozen, then not to be had, then no control plane: spread all the same",
     ),
     (
+        "churn",
+        "clients and engines that leave in every way, and a filter that traps: nothing stays in flight",
+    ),
+    (
         "standalone",
         "no control plane: conversations go on where they began",
     ),
@@ -153,6 +158,7 @@ async fn case(name: &str, places: &Places, short: bool) -> Result<()> {
         "two_fleets" => fleet::two_fleets(places, short).await,
         "killed" => loss::killed(places, short).await,
         "frozen" => loss::frozen(places, short).await,
+        "churn" => churn::churn(places, if short { 5_000 } else { 100_000 }).await,
         "standalone" => standalone::standalone(places, short).await,
         "engine_down" => faults::engine_down(places).await,
         _ => anyhow::bail!("no such case; --list names them"),

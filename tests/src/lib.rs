@@ -12,4 +12,5 @@ pub mod ports;
 pub mod process;
 pub mod stack;
 pub mod stats;
+pub mod trap;
 pub mod workload;

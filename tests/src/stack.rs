@@ -9,6 +9,7 @@ mod observe;
 mod places;
 
 pub use gateway::Gateway;
+pub use observe::Observer;
 pub use places::{Cut, Options, Places};
 use places::{add_engines, edit, replace};
 

@@ -2,11 +2,15 @@
 
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
+use prefix_picker_core::sync::news::{OthersNews, PlaceWork, Report};
 use serde_json::Value;
 
 use super::{Stack, wait};
 use crate::client::Client;
+
+/// The gateways' token in the shipped files.
+const TOKEN: &str = "change-me-gateway-token";
 
 impl Stack {
     /// One of the filter's counters or gauges, by its name without the common start.
@@ -112,6 +116,48 @@ impl Stack {
             .get("/metrics")
             .await?
             .1)
+    }
+}
+
+/// Work in flight as Envoys tell each other, seen by posing as one more of them.
+#[derive(Debug)]
+pub struct Observer {
+    http: reqwest::Client,
+    url: String,
+    seq: u64,
+}
+
+impl Stack {
+    /// An observer of what the filter has in flight.
+    ///
+    /// # Errors
+    /// The HTTP library cannot be set up.
+    pub fn observer(&self) -> Result<Observer> {
+        Ok(Observer {
+            http: reqwest::Client::builder().no_proxy().build()?,
+            url: format!("http://127.0.0.1:{}/v1/news", self.ports.control_plane),
+            seq: 0,
+        })
+    }
+}
+
+impl Observer {
+    /// Totals by endpoint, all Envoys together; those with nothing are not there.
+    ///
+    /// # Errors
+    /// The control plane does not answer, or has not heard of any Envoy lately.
+    pub async fn in_flight(&mut self) -> Result<Vec<PlaceWork>> {
+        self.seq += 1;
+        let report = Report {
+            gateway: "observer".to_owned(),
+            seq: self.seq,
+            ..Report::default()
+        };
+        let request = self.http.post(&self.url).bearer_auth(TOKEN);
+        let answer = request.body(report.encode()?).send().await?;
+        let news = OthersNews::decode(&answer.error_for_status()?.bytes().await?)?;
+        ensure!(news.gateways > 0, "no Envoy was heard of");
+        Ok(news.work)
     }
 }
 
