@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
 use prefix_picker_tests::client::Client;
-use prefix_picker_tests::stack::{Options, Places, Stack, wait};
+use prefix_picker_tests::open_loop::{Fired, Run};
+use prefix_picker_tests::stack::{Places, Stack, wait};
 use serde_json::{Value, json};
 
-use crate::bursts;
 use crate::faults::{chat, words};
+use crate::{bursts, load, loss};
 
 const PATH: &str = "/v1/chat/completions";
 
@@ -92,52 +93,46 @@ pub(crate) async fn two_gateways(places: &Places, short: bool) -> Result<()> {
     Ok(())
 }
 
-/// Requests run all the while; one engine is drained, and put back.
+/// Requests start all the while, one in five under a prefix that nobody has seen; one engine is drained
+/// with work in flight, and put back. What it has ends as usual, and nothing new lands there.
 pub(crate) async fn drain(places: &Places) -> Result<()> {
-    let options = Options {
-        control_plane_lines: vec!["admin_tokens: [operator]".to_owned()],
-        ..Options::default()
-    };
-    let mut stack = Stack::start("drain", places, options).await?;
-    let client = stack.client()?;
-    let drained = stack.endpoint(1);
-    // Three requests at a time, so that all engines are of use.
-    let mut next = 0u64;
-    let mut some = async |stack: &mut Stack, count: u64| -> Result<Vec<String>> {
-        let mut upstreams = Vec::new();
-        for _ in 0..count {
-            let ask = |n: u64| {
-                let (client, id) = (client.clone(), format!("drain-{n}"));
-                let body = chat(&words(7_000 + n % 7, 200), &words(n, 20));
-                async move {
-                    let reply = client.post(PATH, &body, &id, &[]).await?;
-                    ensure!(reply.status == 200, "{id}: {} {}", reply.status, reply.body);
-                    anyhow::Ok(id)
-                }
-            };
-            let (a, b, c) = tokio::join!(ask(next), ask(next + 1), ask(next + 2));
-            next += 3;
-            for id in [a?, b?, c?] {
-                upstreams.extend(stack.log.wait(&id).await?.upstream);
-            }
-        }
-        Ok(upstreams)
-    };
-    let before = some(&mut stack, 20).await?;
-    ensure!(before.contains(&drained), "it got nothing before");
+    let at = Duration::from_secs;
+    let mut options = loss::ENGINE.options(loss::ENGINES);
+    options.control_plane_lines = vec!["admin_tokens: [operator]".to_owned()];
+    let stack = Stack::start("drain", places, options).await?;
+    let mut shots = loss::shots("drain", at(11));
+    for (n, shot) in (0..).zip(&mut shots).filter(|(n, _)| n % 5 == 0) {
+        shot.body = load::chat(&load::text(60_000 + n, 600), "Hello.", 24);
+    }
+    let run = Run::start(&[stack.ports.envoy], shots)?;
+    run.reach(at(3)).await;
     operator(&stack, "engine-2", "drain").await?;
-    // Gateways hear of it with the answer to their long poll.
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    let during = some(&mut stack, 40).await?;
-    ensure!(
-        !during.contains(&drained),
-        "a request landed on the drained engine"
-    );
-    ensure!(during.len() == 120, "{} requests", during.len());
+    let drained = run.start.elapsed();
+    run.reach(at(7)).await;
+    let undrained = run.start.elapsed();
     operator(&stack, "engine-2", "undrain").await?;
-    tokio::time::sleep(Duration::from_millis(300)).await;
-    let after = some(&mut stack, 40).await?;
-    ensure!(after.contains(&drained), "it gets nothing after");
+    let fired = run.finish().await?;
+    load::all_good("while one is drained", &fired)?;
+    let its = |f: &&Fired| f.engine.as_ref() == Some(&stack.endpoint(1));
+    let its: Vec<&Fired> = fired.iter().filter(its).collect();
+    let before = its.iter().filter(|f| f.due < drained).count();
+    let running = its.iter().filter(|f| f.due < drained && f.end() > drained);
+    let running = running.count();
+    // Gateways hear of it with the answer to their long poll.
+    let heard = drained + Duration::from_millis(300);
+    let during = its.iter().filter(|f| f.due > heard && f.due < undrained);
+    let during = during.count();
+    let after = its.iter().filter(|f| f.due > undrained).count();
+    println!(
+        "  {} requests; on the engine {before} before, {running} of them running, {during} while drained, {after} after",
+        fired.len()
+    );
+    ensure!(running > 0, "it had nothing in flight");
+    ensure!(
+        during == 0,
+        "{during} requests landed on the drained engine"
+    );
+    ensure!(after > 0, "it gets nothing after");
     Ok(())
 }
 

@@ -19,8 +19,8 @@ use serde_json::Value;
 
 use crate::load::{Engine, all_good, chat, text};
 
-const ENGINES: usize = 4;
-const ENGINE: Engine = Engine {
+pub(crate) const ENGINES: usize = 4;
+pub(crate) const ENGINE: Engine = Engine {
     speed: 0.25,
     seats: 64,
 };
@@ -28,7 +28,7 @@ const FRESH: u32 = 150;
 const ANSWER: u32 = 24;
 
 /// Prompts under eight system prompts at 0.4 of what the engines can serve; every other one streamed.
-fn shots(name: &str, length: Duration) -> Vec<Shot> {
+pub(crate) fn shots(name: &str, length: Duration) -> Vec<Shot> {
     let rate = 0.4 * ENGINES as f64 * ENGINE.capacity(FRESH, ANSWER);
     let systems: Vec<String> = (0..8).map(|n| text(500 + n, 600)).collect();
     let shot = |(n, due): (usize, Duration)| {
