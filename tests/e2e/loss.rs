@@ -27,17 +27,18 @@ pub(crate) const ENGINE: Engine = Engine {
 const FRESH: u32 = 150;
 const ANSWER: u32 = 24;
 
-/// Prompts under eight system prompts at 0.4 of what the engines can serve; every other one streamed.
+/// Prompts under eight system prompts at 0.4 of what the engines can serve; half of them streamed.
 pub(crate) fn shots(name: &str, length: Duration) -> Vec<Shot> {
     let rate = 0.4 * ENGINES as f64 * ENGINE.capacity(FRESH, ANSWER);
     let systems: Vec<String> = (0..8).map(|n| text(500 + n, 600)).collect();
     let shot = |(n, due): (usize, Duration)| {
         let system = &systems[n * 5 % 8];
+        let streamed = n / 8 % 2 == 0;
         let body = chat(system, &text(7_000 + n as u64, FRESH), ANSWER);
         Shot {
             due,
             id: format!("{name}-{n}"),
-            body: if n % 2 == 0 { body } else { whole(&body) },
+            body: if streamed { body } else { whole(&body) },
             gateway: 0,
         }
     };
