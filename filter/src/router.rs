@@ -13,6 +13,7 @@ pub mod decide;
 pub mod gate;
 pub mod held;
 pub mod history;
+pub mod missed;
 pub mod report;
 mod response;
 pub mod stored_answers;

@@ -14,6 +14,7 @@ use crate::pools::{HeadCache, View};
 use crate::profiles::Profiles;
 use crate::recent::SENT;
 use crate::replicas::Replicas;
+use crate::router::missed::Missed;
 use crate::router::report::Reports;
 use crate::router::stored_answers::ANSWERS;
 use crate::sync::{Freshness, Poller};
@@ -45,6 +46,8 @@ pub struct Vm {
     pub metrics: Metrics,
     /// Predictions against what engines report.
     pub feedback: Figures,
+    /// Overrides that Envoy did not obey.
+    pub missed: Missed,
     /// Full reports asked for.
     pub reports: Reports,
     /// Requests until the next timed one.
@@ -76,6 +79,7 @@ impl Vm {
             freshness: Freshness::default(),
             metrics: Metrics::define(host),
             feedback: Figures::default(),
+            missed: Missed::default(),
             reports: Reports::default(),
             untimed: 0,
             token_id_pools: Vec::new(),

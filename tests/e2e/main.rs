@@ -6,6 +6,7 @@
 mod accuracy;
 mod bursts;
 mod churn;
+mod clusters;
 mod exact;
 mod faults;
 mod feedback;
@@ -29,7 +30,7 @@ use anyhow::Result;
 use prefix_picker_tests::stack::Places;
 
 /// All cases, in the order of a whole run.
-const CASES: [(&str, &str); 26] = [
+const CASES: [(&str, &str); 28] = [
     (
         "accuracy",
         "what the filter predicts is what the engine had cached",
@@ -69,6 +70,14 @@ const CASES: [(&str, &str); 26] = [
     (
         "shadow",
         "by a route's metadata: endpoints are chosen and counted, and Envoy decides",
+    ),
+    (
+        "canary",
+        "of a route's weighted clusters only the pool's own have endpoints named",
+    ),
+    (
+        "missed_override",
+        "a cluster that does not obey is counted and said in Envoy's log",
     ),
     (
         "lora",
@@ -145,6 +154,8 @@ async fn case(name: &str, places: &Places, short: bool) -> Result<()> {
         "forged" => headers::forged(places).await,
         "stored_answers" => stored::stored_answers(places).await,
         "shadow" => headers::shadow(places).await,
+        "canary" => clusters::canary(places).await,
+        "missed_override" => clusters::missed_override(places).await,
         "lora" => lora::lora(places).await,
         "odd" => odd::odd(places, short).await,
         "control_plane_killed" => faults::control_plane_killed(places, short).await,

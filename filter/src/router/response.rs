@@ -164,6 +164,10 @@ impl Request {
             host.add(vm.metrics.shadow_agreed, u64::from(first));
         } else if self.named.get(at).is_some_and(|named| named != served) {
             host.add(vm.metrics.missed_override, 1);
+            let named = self.named.get(at).map_or("", String::as_str);
+            if let Some(line) = vm.missed.note(host, named, served) {
+                log::warn!("{line}");
+            }
         }
         let view = vm.heads.last().cloned();
         if vm.loads.moved(host, view.as_deref(), ticket, served) {
