@@ -1,6 +1,6 @@
 //! The longest that bodies of odd shapes take to read and to render: what a gateway's worker stands still.
 //!
-//! Of each shape the largest body is looked for that is still read, 8 MiB at most, and timed once it is
+//! Of each shape the largest body is looked for that is still read, 6 MiB at most, and timed once it is
 //! warm.
 //!
 //! `cargo run --release -p prefix-picker-core --example odd_bodies -- TEMPLATE.jinja...`
@@ -11,7 +11,7 @@ use prefix_picker_core::prompt::{
     AddedToken, Api, Canonical, CanonicalStep, CompiledProfile, Profile, Skip, parse_request,
 };
 
-const BODY_MAX: usize = 8 << 20;
+const BODY_MAX: usize = 6 << 20;
 const RUNS: usize = 5;
 
 struct Shape {
@@ -114,6 +114,9 @@ fn shapes() -> Vec<Shape> {
         text("plain text", "the router watches "),
         text("escapes", "\\n\\\"\\u00e9"),
         text("decomposed", "cafe\u{301} "),
+        text("Chinese", "中文很好"),
+        text("kana", "かなカナ"),
+        text("Thai", "\u{e01}\u{e02}"),
         text("combining marks", "\u{301}\u{316}"),
         text("beginnings of tokens", "<"),
         text("longer beginnings", "<unused"),
@@ -121,10 +124,19 @@ fn shapes() -> Vec<Shape> {
         text("spaces", "\u{2581}"),
     ];
     for (name, unit) in [
+        ("Chinese, at last decomposed", "中文很好"),
+        ("kana, at last decomposed", "かなカナ"),
+    ] {
+        let mut shape = text(name, unit);
+        shape.after = "e\u{301}\"}";
+        all.push(shape);
+    }
+    for (name, unit) in [
         ("prompts", r#""x""#),
         ("prompts of ids", "[1,2]"),
         ("token ids", "1"),
-        ("floats", "1.5e3"),
+        ("floats", "0.1234567890123456789"),
+        ("large integers", "123456789012345678901234567890"),
         ("empty lists", "[]"),
         (
             "long prompts",

@@ -197,7 +197,7 @@ pub enum Skip {
     TemplateError,
     /// The template used more work or memory than is allowed.
     TemplateLimit,
-    /// A body of more than 8 MiB, or of so many values that reading them would hold up a gateway's
+    /// A body of more than 6 MiB, or of so many values that reading them would hold up a gateway's
     /// worker.
     TooComplex,
     /// A part of the request that the engine handles in a way we do not reproduce.
@@ -272,13 +272,13 @@ impl Skip {
                 "the model's folder tells of something that cannot be reproduced exactly"
             }
             Self::TemplateError => {
-                "the chat template refused the conversation or failed; the engine answers with an error as well"
+                "the chat template refused the conversation (then the engine answers with an error as well), or uses something that is not reproduced here"
             }
             Self::TemplateLimit => {
                 "the chat template used more work or memory than the gateway allows it"
             }
             Self::TooComplex => {
-                "the body has more than 8 MiB, or so many values that reading them would hold up the gateway"
+                "the body has more than 6 MiB, or so many values that reading them would hold up the gateway"
             }
             Self::Unsupported => {
                 "the request uses something that the engine handles in a way that is not reproduced"

@@ -21,6 +21,7 @@ mod tried;
 
 use crate::config::Config;
 use crate::feedback::{Expected, Reading};
+use crate::health::outcome::Had;
 use crate::host::Host;
 use crate::load::{Brings, Ticket};
 use crate::metrics::{Phase, Timer};
@@ -161,7 +162,7 @@ impl Request {
                 body_bytes: Some(bytes),
             } => {
                 let plan = decide::by_load(vm, host, config, reason, bytes);
-                self.go(vm, host, plan, end_of_stream)
+                self.go(vm, host, plan, Had::of_unread(end_of_stream))
             }
             Gate::Pass {
                 reason,
@@ -203,7 +204,7 @@ impl Request {
                 Reason::BodyTooLarge
             };
             let plan = decide::by_load(vm, host, config, reason, bytes as u64);
-            return self.go(vm, host, plan, end_of_stream);
+            return self.go(vm, host, plan, Had::of_unread(end_of_stream));
         }
         if !end_of_stream {
             return Flow::Pause;
@@ -246,7 +247,7 @@ impl Request {
         if writable && self.mode == Mode::Enforce {
             report::ask(vm, host, config, &plan, &body);
         }
-        let flow = self.go(vm, host, plan, true);
+        let flow = self.go(vm, host, plan, Had::of_body(body.len()));
         timer.lap(host, &vm.metrics, Phase::Pick);
         timer.stop(host, &vm.metrics);
         flow
@@ -260,8 +261,8 @@ impl Request {
         Flow::Continue
     }
 
-    /// As planned. `whole`: the request has ended.
-    fn go(&mut self, vm: &mut Vm, host: &impl Host, plan: Plan, whole: bool) -> Flow {
+    /// As planned. `had`: how much of the request an endpoint will have.
+    fn go(&mut self, vm: &mut Vm, host: &impl Host, plan: Plan, had: Had) -> Flow {
         self.debug.note(&plan);
         if let Some(first) = plan.endpoints.first() {
             let endpoints = plan.endpoints.join(",");
@@ -273,7 +274,7 @@ impl Request {
                 self.shadow = plan.predicted_tokens.map(u64::from);
             }
             host.set_filter_state(STATE_ENDPOINT, endpoints.as_bytes());
-            self.tried = Tried::sent(host, self.mode == Mode::Enforce, whole);
+            self.tried = Tried::sent(host, self.mode == Mode::Enforce, had);
             if let Some(view) = vm.heads.last().cloned() {
                 let prefill_us = (!plan.streamed).then(|| plan.prefill_ms.saturating_mul(1_000));
                 let brings = Brings {

@@ -35,6 +35,11 @@ pub(super) fn add_to(env: &mut Environment<'_>) {
     env.add_filter("int", int);
     env.add_filter("e", escape);
     env.add_filter("escape", escape);
+    env.add_filter("forceescape", |value: &Value| {
+        escape(&Value::from(to_str(value)?))
+    });
+    // Python's lays out what is long; no template is known to use it.
+    env.remove_filter("pprint");
     env.add_function(
         "raise_exception",
         |message: Option<Value>| -> Result<Value, Error> {

@@ -15,7 +15,7 @@ use scan::BLOCK;
 use simdutf8::basic::from_utf8;
 
 use super::Skip;
-use super::work::{CONTAINER, STRING, WORD};
+use super::work::{CONTAINER, FRACTION, STRING, WORD};
 
 /// Lists and maps in each other at most, as in `serde_json`.
 const DEPTH_MAX: u32 = 127;
@@ -27,14 +27,14 @@ const PLAIN_DIGITS_MAX: usize = 18;
 /// Reads one JSON text. Takes what its values cost from `values`, see [`super::work`].
 ///
 /// # Errors
-/// [`Skip::InvalidJson`] if it is not one, or nested too deeply; [`Skip::TooComplex`] if its values
-/// cost more.
+/// [`Skip::InvalidJson`] if it is not one; [`Skip::TooComplex`] if its values cost more, or are nested
+/// too deeply; [`Skip::Unsupported`] for numbers that Python reads and we cannot hold.
 pub(super) fn read(json: &[u8], values: &mut u32) -> Result<Value, Skip> {
     let mut reader = Reader {
         json,
         at: 0,
         values: *values,
-        too_many: false,
+        why: Skip::InvalidJson,
         scratch: Vec::new(),
     };
     let value = reader.value(DEPTH_MAX);
@@ -42,8 +42,7 @@ pub(super) fn read(json: &[u8], values: &mut u32) -> Result<Value, Skip> {
     *values = reader.values;
     match value {
         Some(value) if reader.at == json.len() => Ok(value),
-        _ if reader.too_many => Err(Skip::TooComplex),
-        _ => Err(Skip::InvalidJson),
+        _ => Err(reader.why),
     }
 }
 
@@ -52,7 +51,8 @@ struct Reader<'j> {
     at: usize,
     /// What further values may cost.
     values: u32,
-    too_many: bool,
+    /// Why there is no value.
+    why: Skip,
     /// Strings without their escapes, one after the other.
     scratch: Vec<u8>,
 }
@@ -78,9 +78,15 @@ impl Reader<'_> {
 
     fn spend(&mut self, cost: u32) -> Option<()> {
         let left = self.values.checked_sub(cost);
-        self.too_many |= left.is_none();
         self.values = left.unwrap_or(0);
-        left.map(drop)
+        self.or_too_complex(left).map(drop)
+    }
+
+    fn or_too_complex<T>(&mut self, value: Option<T>) -> Option<T> {
+        if value.is_none() {
+            self.why = Skip::TooComplex;
+        }
+        value
     }
 
     fn value(&mut self, depth: u32) -> Option<Value> {
@@ -98,11 +104,13 @@ impl Reader<'_> {
             }
             b'{' => {
                 self.at += 1;
-                self.map(depth.checked_sub(1)?)
+                let depth = self.or_too_complex(depth.checked_sub(1))?;
+                self.map(depth)
             }
             b'[' => {
                 self.at += 1;
-                self.list(depth.checked_sub(1)?)
+                let depth = self.or_too_complex(depth.checked_sub(1))?;
+                self.list(depth)
             }
             b't' => self.word("true", Value::from(true)),
             b'f' => self.word("false", Value::from(false)),
@@ -171,7 +179,24 @@ impl Reader<'_> {
                 .fold(0_u64, |number, digit| number * 10 + u64::from(digit - b'0'));
             return Some(Value::from(number));
         }
-        serde_json::from_slice(digits).ok()
+        self.spend(FRACTION)?;
+        if let Some(number) = integer(digits) {
+            return Some(number);
+        }
+        let number: serde_json::Result<Value> = serde_json::from_slice(digits);
+        let is_integer = digits.iter().all(|b| matches!(b, b'0'..=b'9' | b'-'));
+        match number {
+            // As a float it would not be written as it was.
+            Ok(_) if is_integer => {
+                self.why = Skip::Unsupported;
+                None
+            }
+            Err(error) if error.to_string().starts_with("number out of range") => {
+                self.why = Skip::Unsupported;
+                None
+            }
+            number => number.ok(),
+        }
     }
 
     /// A string whose opening quote was passed.
@@ -187,6 +212,16 @@ impl Reader<'_> {
         let text = self.scratch.get(..written)?;
         Some(Value::from(from_utf8(text).ok()?))
     }
+}
+
+/// Integers of any length are integers in Python, and `-0` is one too.
+fn integer(digits: &[u8]) -> Option<Value> {
+    let magnitude = digits.strip_prefix(b"-").unwrap_or(digits);
+    let is_json = magnitude.first() != Some(&b'0') || magnitude.len() == 1;
+    let digits = core::str::from_utf8(digits).ok()?;
+    let plain = is_json && magnitude.iter().all(u8::is_ascii_digit);
+    let number: i128 = plain.then(|| digits.parse().ok())??;
+    Some(i64::try_from(number).map_or_else(|_| Value::from(number), Value::from))
 }
 
 /// Writes a string's bytes without escapes into `out`, from its beginning, up to the closing quote.

@@ -238,8 +238,11 @@ fn arguments(given: Option<Value>, style: Style) -> Result<Value, Skip> {
     let parsed = match &given {
         Some(value) => match value.as_str() {
             Some(text) => match style.work.read_json(text) {
-                Err(Skip::TooComplex) => return Err(Skip::TooComplex),
-                read => read.ok(),
+                Err(Skip::InvalidJson) if only_python_reads(text) => {
+                    return Err(Skip::Unsupported);
+                }
+                Err(Skip::InvalidJson) => None,
+                read => Some(read?),
             },
             None => Some(value.clone()),
         },
@@ -254,6 +257,13 @@ fn arguments(given: Option<Value>, style: Style) -> Result<Value, Skip> {
     }
     let object = parsed.filter(|value| value.kind() == ValueKind::Map);
     Ok(object.unwrap_or_else(|| Value::from_pairs(core::iter::empty::<(Value, Value)>())))
+}
+
+/// Python's `json` may take it, though it is no JSON: `NaN`, `Infinity`, lone surrogates.
+fn only_python_reads(text: &str) -> bool {
+    ["NaN", "Infinity", "\\ud", "\\uD"]
+        .iter()
+        .any(|sign| text.contains(sign))
 }
 
 /// Tools in a developer message keep all their keys, those that validation knows first. If one is

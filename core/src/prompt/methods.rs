@@ -107,11 +107,49 @@ fn string_method(
         }
         "casefold" => {
             let () = from_args(args)?;
-            Value::from(text.to_lowercase())
+            Value::from(casefold(text)?)
+        }
+        "title" => {
+            let () = from_args(args)?;
+            Value::from(title(text))
         }
         "zfill" | "ljust" | "rjust" | "center" => pad(state, text, method, args)?,
         _ => return Ok(None),
     }))
+}
+
+/// `str.casefold`, of the characters below U+0250.
+fn casefold(text: &str) -> Result<String, Error> {
+    let mut out = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            'ß' => out.push_str("ss"),
+            'µ' => out.push('μ'),
+            'ŉ' => out.push_str("ʼn"),
+            'ſ' => out.push('s'),
+            'ǰ' => out.push_str("j\u{30c}"),
+            '\0'..='\u{24f}' => out.extend(c.to_lowercase()),
+            _ => return Err(invalid("casefold knows Latin letters only")),
+        }
+    }
+    Ok(out)
+}
+
+/// `str.title`: a letter behind a letter is small, any other large, so `it's` is `It'S`.
+fn title(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut inside = false;
+    for c in text.chars() {
+        if inside {
+            out.extend(c.to_lowercase());
+        } else {
+            let mut large = c.to_uppercase();
+            out.extend(large.next());
+            out.extend(large.flat_map(char::to_lowercase));
+        }
+        inside = c.is_lowercase() || c.is_uppercase();
+    }
+    out
 }
 
 fn invalid(why: &'static str) -> Error {

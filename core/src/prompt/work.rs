@@ -10,8 +10,8 @@ use core::cell::Cell;
 
 use super::Skip;
 
-/// Longest body that is read, in bytes: 2 M tokens, more than any engine takes.
-pub(super) const BODY_BYTES_MAX: usize = 8 << 20;
+/// Longest body that is read, in bytes: about 1.5 M tokens of English, more than nearly any engine takes.
+pub(super) const BODY_BYTES_MAX: usize = 6 << 20;
 
 /// What all values of a body may cost: as many token ids, or some ten thousand messages.
 pub(super) const VALUES_MAX: u32 = 1 << 18;
@@ -21,6 +21,8 @@ pub(super) const CONTAINER: u32 = 16;
 pub(super) const STRING: u32 = 2;
 /// A number, `true`, `false` or `null`.
 pub(super) const WORD: u32 = 1;
+/// A number that is no short integer, on top: to read it and to write it takes over 1 us.
+pub(super) const FRACTION: u32 = 7;
 
 /// Work that any template may do: instructions, and 64-byte pieces of text that it makes. A chat of
 /// 400 KB needs some ten thousand.

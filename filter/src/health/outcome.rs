@@ -7,8 +7,8 @@
 //!
 //! A reset counts only where the endpoint had all of the request to answer. One that has refused a body,
 //! or waited too long for it, need not read the rest before it closes: clients could have any endpoint
-//! ejected by sending such bodies. Of a request that was passed on before its end only the last attempt
-//! tells something, if there was no connection at all.
+//! ejected by sending such bodies. So of a request that may have been refused while it was still sent
+//! ([`Had`]) attempts count if another endpoint served it, or there was no connection at all.
 
 use super::record::Signal;
 use crate::host::Host;
@@ -24,6 +24,39 @@ pub const CLIENT_GONE_FLAG: u64 = 0x4000;
 const ANSWERED: &str = "via_upstream";
 /// How it begins where an answer had begun, and was cut off before anybody saw it.
 const CUT_OFF: &str = "upstream_reset_after_response_started";
+
+/// Bytes of a body that reach an endpoint at once: they fit into the buffers of its connection.
+const AT_ONCE_BYTES: usize = 64 << 10;
+
+/// How much of a request its endpoint surely had.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Had {
+    /// Not even Envoy had all of it when it was passed on.
+    #[default]
+    Part,
+    /// Envoy had all of it; the endpoint need not have read it to its end.
+    Sent,
+    /// All of it.
+    Whole,
+}
+
+impl Had {
+    /// Of a request that was passed on without a look at its body. `ended`: Envoy had all of it.
+    #[must_use]
+    pub fn of_unread(ended: bool) -> Self {
+        if ended { Self::Sent } else { Self::Part }
+    }
+
+    /// Of a request that was complete when it was passed on.
+    #[must_use]
+    pub fn of_body(bytes: usize) -> Self {
+        if bytes <= AT_ONCE_BYTES {
+            Self::Whole
+        } else {
+            Self::Sent
+        }
+    }
+}
 
 /// What was seen of one attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -89,19 +122,27 @@ impl Attempts {
         usize::try_from(self.count.max(1) - 1).unwrap_or(usize::MAX)
     }
 
-    /// The endpoint of the last attempt failed. `whole`: it had all of the request.
-    fn failed(&self, whole: bool) -> bool {
-        let reset = whole && !self.cut_off && self.flags & RESET_FLAGS != 0;
+    /// The request was no endpoint's to refuse: one served it.
+    fn served_well(&self) -> bool {
+        self.answered && self.status.is_some_and(|status| status < 400)
+    }
+
+    /// The endpoint of the last attempt failed.
+    fn failed(&self, had: Had) -> bool {
+        let reset = had == Had::Whole && !self.cut_off && self.flags & RESET_FLAGS != 0;
         let failed = reset || self.flags & NO_CONNECTION_FLAG != 0;
         failed && self.flags & CLIENT_GONE_FLAG == 0
     }
 
-    /// What this tells of the endpoints named, in the order of the attempts. `whole`: the request was
-    /// complete when it was passed on.
+    /// What this tells of the endpoints named, in the order of the attempts.
     #[must_use]
-    pub fn outcomes(&self, named: &[String], whole: bool) -> Vec<Outcome> {
+    pub fn outcomes(&self, named: &[String], had: Had) -> Vec<Outcome> {
         let last = self.last();
-        let replaced = if whole { last } else { 0 };
+        let replaced = match had {
+            Had::Whole => last,
+            Had::Sent if self.served_well() => last,
+            Had::Sent | Had::Part => 0,
+        };
         let replaced = named.iter().take(replaced).map(|endpoint| Outcome {
             endpoint: endpoint.clone(),
             seen: Seen::Replaced,
@@ -117,7 +158,7 @@ impl Attempts {
                 _ => Signal::Served,
             };
             (self.served.as_ref().or_else(|| named.get(last)), signal)
-        } else if self.failed(whole) {
+        } else if self.failed(had) {
             (named.get(last), Signal::Unreached)
         } else {
             return outcomes;
@@ -139,11 +180,11 @@ mod tests {
     }
 
     fn seen(attempts: &Attempts, names: usize) -> Vec<(String, Seen)> {
-        seen_of(attempts, names, true)
+        seen_of(attempts, names, Had::Whole)
     }
 
-    fn seen_of(attempts: &Attempts, names: usize, whole: bool) -> Vec<(String, Seen)> {
-        let outcomes = attempts.outcomes(&named(names), whole).into_iter();
+    fn seen_of(attempts: &Attempts, names: usize, had: Had) -> Vec<(String, Seen)> {
+        let outcomes = attempts.outcomes(&named(names), had).into_iter();
         outcomes.map(|o| (o.endpoint, o.seen)).collect()
     }
 
@@ -246,12 +287,43 @@ mod tests {
             ..Attempts::default()
         };
         for flags in [0x10, 0x40, 0x80_0000, 0] {
-            assert_eq!(seen_of(&own(flags), 3, false), [], "{flags:x}");
+            assert_eq!(seen_of(&own(flags), 3, Had::Part), [], "{flags:x}");
         }
         let last = (first(2), Seen::Signal(Signal::Unreached));
-        assert_eq!(seen_of(&own(0x20), 3, false), [last]);
+        assert_eq!(seen_of(&own(0x20), 3, Had::Part), [last]);
         let served = (first(3), Seen::Signal(Signal::Served));
         let answer = answer(3, 200, "10.0.0.3:8000");
-        assert_eq!(seen_of(&answer, 3, false), [served]);
+        assert_eq!(seen_of(&answer, 3, Had::Part), [served]);
+    }
+
+    #[test]
+    fn a_large_body_that_all_endpoints_refuse_is_no_fault_of_theirs() {
+        let own = |flags| Attempts {
+            count: 3,
+            status: Some(503),
+            flags,
+            ..Attempts::default()
+        };
+        for flags in [0x10, 0x40, 0x80_0000, 0] {
+            assert_eq!(seen_of(&own(flags), 3, Had::Sent), [], "{flags:x}");
+        }
+        // One closed before its answer was seen, the next answered.
+        let refused = (first(2), Seen::Signal(Signal::Refused));
+        let refusal = answer(2, 404, "10.0.0.2:8000");
+        assert_eq!(seen_of(&refusal, 3, Had::Sent), [refused]);
+        // Served by another, or no connection: the endpoint's fault.
+        let served = (first(2), Seen::Signal(Signal::Served));
+        let answer = answer(2, 200, "10.0.0.2:8000");
+        let replaced = (first(1), Seen::Replaced);
+        assert_eq!(seen_of(&answer, 3, Had::Sent), [replaced, served]);
+        let unreached = (first(3), Seen::Signal(Signal::Unreached));
+        assert_eq!(seen_of(&own(0x20), 3, Had::Sent), [unreached]);
+    }
+
+    #[test]
+    fn small_bodies_are_there_at_once() {
+        assert_eq!(Had::of_body(0), Had::Whole);
+        assert_eq!(Had::of_body(64 << 10), Had::Whole);
+        assert_eq!(Had::of_body((64 << 10) + 1), Had::Sent);
     }
 }

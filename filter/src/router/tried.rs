@@ -1,6 +1,6 @@
 //! What became of a request's attempts: learned once, from the answer's headers or at its end.
 
-use crate::health::outcome::Attempts;
+use crate::health::outcome::{Attempts, Had};
 use crate::host::Host;
 use crate::vm::Vm;
 
@@ -11,19 +11,19 @@ pub(super) struct Tried {
     sent_ms: Option<u64>,
     /// The endpoints named were those that were tried, as far as Envoy obeyed.
     as_named: bool,
-    /// It was complete when it was sent.
-    whole: bool,
+    /// How much of it an endpoint had.
+    had: Had,
     /// Whose answer has begun.
     answers: Option<String>,
 }
 
 impl Tried {
-    /// It is sent: to the endpoints named, or in shadow to whichever Envoy takes. `whole`: all of it.
-    pub(super) fn sent(host: &impl Host, as_named: bool, whole: bool) -> Self {
+    /// It is sent: to the endpoints named, or in shadow to whichever Envoy takes.
+    pub(super) fn sent(host: &impl Host, as_named: bool, had: Had) -> Self {
         Self {
             sent_ms: Some(host.unix_time_ms()),
             as_named,
-            whole,
+            had,
             answers: None,
         }
     }
@@ -40,7 +40,7 @@ impl Tried {
             return;
         };
         let named = if self.as_named { named } else { &[] };
-        let outcomes = attempts.outcomes(named, self.whole);
+        let outcomes = attempts.outcomes(named, self.had);
         vm.health.learn(host, &vm.metrics, &outcomes, sent_ms);
         if let Some(served) = attempts.served.as_ref().filter(|_| attempts.answered) {
             vm.health.begins(served);

@@ -14,6 +14,12 @@ fn read(json: &[u8]) -> Option<Value> {
     super::read(json, &mut u32::MAX.clone()).ok()
 }
 
+/// `serde_json` makes floats of these, Python does not.
+fn has_odd_integer(text: &str) -> bool {
+    let runs = text.split(|c: char| !c.is_ascii_digit());
+    text.contains("-0") || runs.map(str::len).max() >= Some(19)
+}
+
 fn check(json: &[u8]) {
     let ours = read(json);
     let theirs: Option<Value> = serde_json::from_slice(json).ok();
@@ -23,7 +29,10 @@ fn check(json: &[u8]) {
         _ => false,
     };
     let text = String::from_utf8_lossy(json);
-    assert!(agree, "{text:?}: {ours:?}, serde_json: {theirs:?}");
+    assert!(
+        agree || has_odd_integer(&text),
+        "{text:?}: {ours:?}, serde_json: {theirs:?}"
+    );
 }
 
 #[test]
@@ -68,7 +77,6 @@ fn whatever_is_valid_or_not_is_read_as_serde_json_does() {
         "\u{feff}1",
         "\u{a0}1",
         "0",
-        "-0",
         "00",
         "01",
         "-1",
@@ -87,9 +95,7 @@ fn whatever_is_valid_or_not_is_read_as_serde_json_does() {
         "999999999999999999",
         "1234567890123456789",
         "18446744073709551615",
-        "18446744073709551616",
         "-9223372036854775808",
-        "-9223372036854775809",
         "0x1",
         "NaN",
         "Infinity",
@@ -248,6 +254,35 @@ mod properties {
 }
 
 #[test]
+fn integers_stay_integers_as_in_python() {
+    let max = i128::MAX.to_string();
+    for (json, written) in [
+        ("-0", "0"),
+        ("[-0, -0.0]", "[0,-0.0]"),
+        ("18446744073709551616", "18446744073709551616"),
+        ("-9223372036854775809", "-9223372036854775809"),
+        ("-9223372036854775808", "-9223372036854775808"),
+        (&max, &max),
+    ] {
+        let value = read(json.as_bytes()).unwrap();
+        let text = value.to_string().replace(", ", ",");
+        assert_eq!(text, written, "{json}");
+    }
+    for unsupported in [
+        "9".repeat(78),
+        format!("-{}", "9".repeat(78)),
+        "1e400".into(),
+    ] {
+        let json = format!("[1, {unsupported}]");
+        let refused = super::read(json.as_bytes(), &mut u32::MAX.clone());
+        assert_eq!(refused, Err(Skip::Unsupported), "{json}");
+    }
+    for broken in ["-", "-01", "01", "--1", "1-", "-00"] {
+        assert!(read(broken.as_bytes()).is_none(), "{broken}");
+    }
+}
+
+#[test]
 fn no_more_values_are_read_than_there_is_room_for() {
     for (json, cost) in [
         ("1", WORD),
@@ -256,6 +291,7 @@ fn no_more_values_are_read_than_there_is_room_for() {
         ("[]", CONTAINER),
         ("[1,2,null]", CONTAINER + 3 * WORD),
         (r#"{"a":{},"b":"\n"}"#, 2 * CONTAINER + 3 * STRING),
+        ("1.5", WORD + FRACTION),
     ] {
         let mut room = cost + 1;
         assert!(super::read(json.as_bytes(), &mut room).is_ok(), "{json}");

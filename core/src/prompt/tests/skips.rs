@@ -7,19 +7,11 @@ use super::*;
 
 #[test]
 fn what_is_no_request_is_skipped() {
-    let deep = "[".repeat(100_000);
     let surrogate = r#"{"prompt": "\ud800"}"#;
-    for body in [
-        "",
-        "{",
-        "nonsense",
-        "{\"a\": NaN}",
-        &deep,
-        surrogate,
-        "{} x",
-    ] {
+    for body in ["", "{", "nonsense", "{\"a\": NaN}", surrogate, "{} x"] {
         assert_eq!(completion(body), Err(Skip::InvalidJson), "{body:.40}");
     }
+    assert_eq!(completion(&"[".repeat(100_000)), Err(Skip::TooComplex));
     assert!(parse_request(Api::Completions, b"{\"prompt\": \"\xff\"}").is_err());
     for body in [
         "[]",
@@ -171,9 +163,9 @@ fn bodies_of_very_many_values_are_not_read() {
     let many = |lists: usize| format!(r#"{{"a": [{}]}}"#, vec!["[]"; lists].join(","));
     assert!(run(&call(&many(10_000))).is_ok());
     assert_eq!(run(&call(&many(20_000))), Err(Skip::TooComplex));
-    let long = format!(r#"{{"prompt": "{}"}}"#, "a, b [c] {d} ".repeat(600_000));
+    let long = format!(r#"{{"prompt": "{}"}}"#, "a, b [c] {d} ".repeat(450_000));
     assert!(render(&profile, Api::Completions, &long).is_ok());
-    let longer = format!(r#"{{"prompt": "{}"}}"#, "a".repeat(8 << 20));
+    let longer = format!(r#"{{"prompt": "{}"}}"#, "a".repeat(6 << 20));
     assert_eq!(
         render(&profile, Api::Completions, &longer),
         Err(Skip::TooComplex)
@@ -195,5 +187,33 @@ fn very_much_text_that_a_normaliser_must_look_at_is_left() {
     };
     assert_eq!(run(&"cafe\u{301}".repeat(100_000)), Ok(()));
     assert_eq!(run(&"cafe\u{301}".repeat(1_000_000)), Err(Skip::TooComplex));
-    assert_eq!(run(&"天气很好".repeat(600_000)), Ok(()));
+    assert_eq!(run(&"天气很好".repeat(500_000)), Ok(()));
+}
+
+#[test]
+fn arguments_that_only_python_reads_are_not_told() {
+    let profile = profile("{{ messages[0].tool_calls[0].function.arguments|tojson }}");
+    let run = |arguments: &str| {
+        let arguments = serde_json::to_string(arguments).unwrap();
+        let body = format!(
+            r#"{{"messages": [{{"role": "assistant", "tool_calls": [{{"type": "function",
+            "function": {{"name": "f", "arguments": {arguments}}}}}]}}]}}"#
+        );
+        render(&profile, Api::ChatCompletions, &body)
+    };
+    let big = r#"{"a": 115792089237316195423570985008687907853}"#;
+    assert_eq!(run(big), text(big));
+    assert_eq!(run(r#"{"a": -0}"#), text(r#"{"a": 0}"#));
+    assert_eq!(run("{broken"), text("{}"));
+    for odd in [
+        r#"{"a": NaN}"#,
+        r#"{"a": -Infinity}"#,
+        r#"{"a": 1e400}"#,
+        r#"{"a": "\ud800"}"#,
+        &format!(r#"{{"a": {}}}"#, "9".repeat(60)),
+    ] {
+        assert_eq!(run(odd), Err(Skip::Unsupported), "{odd}");
+    }
+    let deep = format!(r#"{{"a": {}1{}}}"#, "[".repeat(300), "]".repeat(300));
+    assert_eq!(run(&deep), Err(Skip::TooComplex));
 }
