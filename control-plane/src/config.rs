@@ -15,6 +15,7 @@ use serde_json::Value;
 mod fields;
 mod flags;
 mod read;
+mod unique;
 
 pub(crate) use flags::is_version;
 pub use flags::{ContentFormat, EngineFlags};
@@ -169,13 +170,19 @@ pub enum TokenIds {
     Off,
 }
 
-/// One engine.
+/// One engine, or one data-parallel rank of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaConfig {
-    /// `name`: names the replica in metrics, logs and snapshots. Default: the endpoint.
+    /// `name`: names the replica in metrics, logs and snapshots. Default: the endpoint, and `#` and
+    /// the rank where it has one.
     pub name: String,
     /// `endpoint`: `ip:port`, exactly as Envoy's cluster has it. Required.
     pub endpoint: SocketAddr,
+    /// `data_parallel_rank`: which rank this is, where several are behind one endpoint (vLLM's
+    /// `--data-parallel-size`): each has a cache and events of its own and is a replica of its own, and
+    /// requests ask for it by the header `X-data-parallel-rank`. 0 to 65,534, as the engine numbers
+    /// them. Default none: the endpoint is one engine.
+    pub data_parallel_rank: Option<u16>,
     /// `events`: where the engine publishes KV events, `tcp://host:port`. Required.
     pub events: String,
     /// `replay`: the engine's replay endpoint. Default none; then a lost event or connection costs

@@ -289,7 +289,7 @@ fn held_by(replica: &ReplicaHead, found: &[ReplicaMatch]) -> Option<ReplicaMatch
 /// `work`: what all gateways have in flight.
 fn candidate(replica: &ReplicaHead, found: &[ReplicaMatch], work: &[PlaceWork]) -> Candidate {
     let held = held_by(replica, found);
-    let place = place(&replica.endpoint);
+    let place = place(&replica.name());
     let work = work.iter().find(|work| work.place == place);
     let work = work.copied().unwrap_or_default();
     let scraped = replica.running.saturating_add(replica.waiting);
@@ -302,6 +302,7 @@ fn candidate(replica: &ReplicaHead, found: &[ReplicaMatch], work: &[PlaceWork]) 
         waiting: replica.waiting,
         kv_usage_permille: replica.kv_usage_permille,
         ramp_permille: replica.pace.ramp_permille,
+        dp_rank: replica.dp_rank,
         ..Candidate::new(replica.index)
     }
 }

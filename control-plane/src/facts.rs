@@ -65,6 +65,7 @@ impl Target {
             api_key_file: pool.api_key_file.clone(),
             models: pool.models.clone(),
             events: sources::Expected {
+                rank: replica.data_parallel_rank,
                 events: replica.events.clone(),
                 replay: replica.replay.clone(),
                 topic: replica.topic.clone(),

@@ -233,7 +233,7 @@ impl Board {
         }
     }
 
-    /// What all gateways have in flight, by endpoint.
+    /// What all gateways have in flight, by replica.
     pub fn totals(&mut self, now_ms: u64) -> Vec<PlaceWork> {
         self.expire(now_ms);
         summed(self.gateways.values().flat_map(|gateway| &gateway.work))
@@ -312,7 +312,7 @@ impl News {
         self.with(|board, now_ms| board.answer(report, now_ms))
     }
 
-    /// What all gateways have in flight, by endpoint.
+    /// What all gateways have in flight, by replica.
     #[must_use]
     pub fn totals(&self) -> Vec<PlaceWork> {
         self.with(Board::totals)

@@ -28,6 +28,8 @@ const METRICS_BYTES_MAX: usize = 8 << 20;
 pub struct Target {
     /// Its number.
     pub replica: ReplicaIndex,
+    /// Its data-parallel rank, if its metrics tell of several.
+    pub rank: Option<u16>,
     /// Its names.
     pub labels: ReplicaLabels,
     /// Where its metrics are.
@@ -103,7 +105,10 @@ pub async fn run(
             fetch(&client, &target.metrics, pace.timeout),
             is_ok(&client, &target.health, pace.timeout)
         );
-        let figures = text.as_deref().map(parse::figures).unwrap_or_default();
+        let figures = text.as_deref();
+        let figures = figures
+            .map(|text| parse::figures(text, target.rank))
+            .unwrap_or_default();
         if text.is_none() || !healthy {
             metrics.scrape_errors.get_or_create(&target.labels).inc();
         }

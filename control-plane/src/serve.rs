@@ -218,6 +218,7 @@ impl Serve {
             ));
             let target = scrape::Target {
                 replica: number,
+                rank: replica.data_parallel_rank,
                 labels,
                 metrics: replica.metrics.clone(),
                 health: replica.health.clone(),

@@ -31,6 +31,8 @@ pub const RAMPED: u16 = 1_000;
 pub struct Candidate {
     /// Which replica.
     pub replica: ReplicaIndex,
+    /// Its data-parallel rank, if it is one of several behind its endpoint.
+    pub dp_rank: Option<u16>,
     /// How far it has come since it was added: 0 new, [`RAMPED`] not new (any more).
     pub ramp_permille: u16,
     /// Share of its KV memory that running requests use, by the last scrape; 0 where unknown.
@@ -59,6 +61,7 @@ impl Candidate {
     pub fn new(replica: ReplicaIndex) -> Self {
         Self {
             replica,
+            dp_rank: None,
             ramp_permille: RAMPED,
             kv_usage_permille: 0,
             matched_tokens: 0,
@@ -102,7 +105,8 @@ pub struct PickInput<'a> {
 /// The answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Decision {
-    /// Replicas in the order to try, at most [`ENDPOINTS_MAX`]; empty: name none.
+    /// Replicas in the order to try, at most [`ENDPOINTS_MAX`]; empty: name none. All of the first
+    /// one's rank: a request asks for one, wherever it is tried.
     pub endpoints: Vec<ReplicaIndex>,
     /// Why the first one.
     pub reason: Reason,
@@ -220,7 +224,7 @@ struct Ranked<'a> {
     by: Option<Reason>,
 }
 
-/// The best [`ENDPOINTS_MAX`], in order.
+/// The best, and behind it the next best of its rank: [`ENDPOINTS_MAX`] in all, in order.
 fn first_few<'a>(input: &PickInput<'_>, fleet: &Fleet, scored: &[Scored<'a>]) -> Vec<Ranked<'a>> {
     let Some(cheapest) = scored.iter().min_by_key(|s| s.guarded) else {
         return Vec::new();
@@ -232,8 +236,7 @@ fn first_few<'a>(input: &PickInput<'_>, fleet: &Fleet, scored: &[Scored<'a>]) ->
     let newcomer = guard::newcomer(input, fleet, cheapest.guarded);
     let second_home = guard::second_home(input, fleet, cheapest.candidate);
     let session = input.session.filter(|_| !input.looked_up);
-    let mut few: Vec<Ranked<'a>> = Vec::with_capacity(ENDPOINTS_MAX + 1);
-    for s in scored {
+    let ranked = scored.iter().map(|s| {
         let replica = s.candidate.replica;
         let (rank, by) = if newcomer == Some(replica) {
             ((0, 0, 0, 0), Some(Reason::Ramp))
@@ -252,11 +255,20 @@ fn first_few<'a>(input: &PickInput<'_>, fleet: &Fleet, scored: &[Scored<'a>]) ->
         } else {
             ((3, s.guarded, draw(input.random, replica), 0), None)
         };
-        let ranked = Ranked {
+        Ranked {
             scored: *s,
             rank,
             by,
-        };
+        }
+    });
+    let ranked: Vec<Ranked<'a>> = ranked.collect();
+    let first = ranked.iter().min_by_key(|ranked| ranked.rank);
+    let dp_rank = first.and_then(|first| first.scored.candidate.dp_rank);
+    let mut few: Vec<Ranked<'a>> = Vec::with_capacity(ENDPOINTS_MAX + 1);
+    for ranked in ranked {
+        if ranked.scored.candidate.dp_rank != dp_rank {
+            continue;
+        }
         let at = few.partition_point(|other| other.rank <= ranked.rank);
         if at < ENDPOINTS_MAX {
             few.insert(at, ranked);

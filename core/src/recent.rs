@@ -203,10 +203,10 @@ impl Bucket {
     }
 }
 
-/// An endpoint as a claim's place: the same in all epochs.
+/// A replica as a claim's place, by its name ([`crate::sync::replica_name`]): the same in all epochs.
 #[must_use]
-pub fn place(endpoint: &str) -> u64 {
-    digest("place", endpoint.as_bytes())
+pub fn place(replica: &str) -> u64 {
+    digest("place", replica.as_bytes())
 }
 
 /// 64 bits of a name that a client may have chosen: nobody can find two names that share them on

@@ -13,14 +13,14 @@ pub mod news;
 mod poll;
 
 pub use answer::{Answer, ProfileRecord, TableUpdate};
-pub use head::{Head, Pace, PoolHead, ReplicaHead, ReplicaState};
+pub use head::{DP_RANK_MAX, Head, Pace, PoolHead, ReplicaHead, ReplicaState, replica_name};
 pub use lora::LoraHead;
 pub use poll::{Have, Loading, Poll, PoolFeedback};
 
 /// Major version: a reader refuses any other.
 pub const MAJOR: u16 = 1;
 /// Minor version: additions that an older reader of the same major skips.
-pub const MINOR: u16 = 2;
+pub const MINOR: u16 = 3;
 /// The largest answer a control plane sends, in bytes. Envoy takes up to 32 MiB, but a gateway must
 /// not stall while it applies one.
 pub const ANSWER_BYTES_MAX: usize = 1 << 20;

@@ -5,7 +5,7 @@
 //! [`SILENT_US`] by the reader's own clock is ignored: its VM is gone, and its streams with it. A
 //! VM that was only stalled rewrites everything at its next beat.
 //!
-//! Totals are kept by endpoint and published by replica number: numbers change with the epoch,
+//! Totals are kept by a replica's name and published by its number: numbers change with the epoch,
 //! streams outlive it.
 
 mod slot;
@@ -79,7 +79,7 @@ pub struct Ticket(u64);
 /// A request that is not over.
 #[derive(Debug)]
 struct Open {
-    endpoint: Rc<str>,
+    replica: Rc<str>,
     work: Work,
     prefill_ends_us: Option<u64>,
 }
@@ -128,12 +128,12 @@ impl Loads {
         }
     }
 
-    /// A request goes to an endpoint.
+    /// A request goes to a replica, by its name.
     pub fn start(
         &mut self,
         host: &impl Host,
         view: &View,
-        endpoint: &str,
+        replica: &str,
         brings: Brings,
     ) -> Ticket {
         let work = Work {
@@ -143,7 +143,7 @@ impl Loads {
         };
         let now_us = host.monotonic_us();
         let open = Open {
-            endpoint: self.give(endpoint, work),
+            replica: self.give(replica, work),
             work,
             prefill_ends_us: brings.prefill_us.map(|us| now_us.saturating_add(us)),
         };
@@ -168,12 +168,12 @@ impl Loads {
         };
         open.prefill_ends_us = None;
         let tokens = std::mem::take(&mut open.work.tokens);
-        let endpoint = Rc::clone(&open.endpoint);
+        let replica = Rc::clone(&open.replica);
         let work = Work {
             tokens,
             ..Work::default()
         };
-        self.take(&endpoint, work);
+        self.take(&replica, work);
         tokens != 0
     }
 
@@ -194,14 +194,14 @@ impl Loads {
         ticket: &Ticket,
         to: &str,
     ) -> bool {
-        let Some(open) = self.open.get(&ticket.0).filter(|o| &*o.endpoint != to) else {
+        let Some(open) = self.open.get(&ticket.0).filter(|o| &*o.replica != to) else {
             return false;
         };
-        let (from, work) = (Rc::clone(&open.endpoint), open.work);
+        let (from, work) = (Rc::clone(&open.replica), open.work);
         self.take(&from, work);
         let to = self.give(to, work);
         if let Some(open) = self.open.get_mut(&ticket.0) {
-            open.endpoint = to;
+            open.replica = to;
         }
         self.publish(host, view);
         true
@@ -210,25 +210,25 @@ impl Loads {
     /// It is over.
     pub fn end(&mut self, host: &impl Host, view: Option<&View>, ticket: Ticket) {
         if let Some(open) = self.open.remove(&ticket.0) {
-            self.take(&open.endpoint, open.work);
+            self.take(&open.replica, open.work);
             self.publish(host, view);
         }
     }
 
-    fn give(&mut self, endpoint: &str, work: Work) -> Rc<str> {
-        let endpoint: Rc<str> = match self.own.get_key_value(endpoint) {
+    fn give(&mut self, name: &str, work: Work) -> Rc<str> {
+        let name: Rc<str> = match self.own.get_key_value(name) {
             Some((known, _)) => Rc::clone(known),
-            None => Rc::from(endpoint),
+            None => Rc::from(name),
         };
-        self.own.entry(Rc::clone(&endpoint)).or_default().add(work);
-        endpoint
+        self.own.entry(Rc::clone(&name)).or_default().add(work);
+        name
     }
 
-    fn take(&mut self, endpoint: &str, work: Work) {
-        if let Some(own) = self.own.get_mut(endpoint) {
+    fn take(&mut self, name: &str, work: Work) {
+        if let Some(own) = self.own.get_mut(name) {
             own.sub(work);
             if *own == Work::default() {
-                self.own.remove(endpoint);
+                self.own.remove(name);
             }
         }
     }
@@ -243,8 +243,8 @@ impl Loads {
     }
 
     /// Work in flight on a replica: this process's and, as of a tenth of a second ago, other gateways'.
-    pub fn on(&self, replica: ReplicaIndex, endpoint: &str) -> Work {
-        let mut work = self.local(replica, endpoint);
+    pub fn on(&self, replica: ReplicaIndex, name: &str) -> Work {
+        let mut work = self.local(replica, name);
         work.add(self.remote.on(replica.0));
         work
     }
@@ -256,8 +256,8 @@ impl Loads {
     }
 
     /// Work in flight on a replica, ours and, as of a few milliseconds ago, the other VMs'.
-    pub fn local(&self, replica: ReplicaIndex, endpoint: &str) -> Work {
-        let mut work = self.own.get(endpoint).copied().unwrap_or_default();
+    pub fn local(&self, replica: ReplicaIndex, name: &str) -> Work {
+        let mut work = self.own.get(name).copied().unwrap_or_default();
         if let Some(&others) = self.others.get(&replica.0) {
             work.add(others);
         }
@@ -319,7 +319,7 @@ impl Loads {
         self.published_us = host.monotonic_us();
         self.beat += 1;
         let work = self.own.iter();
-        let work = work.filter_map(|(endpoint, &w)| Some((view.replica_at(endpoint)?.0, w)));
+        let work = work.filter_map(|(name, &w)| Some((view.replica_called(name)?.0, w)));
         let mine = Published {
             owner: self.id,
             beat: self.beat,

@@ -132,9 +132,10 @@ fn take_outbox(host: &impl Host) -> Vec<Sent> {
 fn work(vm: &Vm, view: &View) -> Vec<PlaceWork> {
     let replicas = view.head.replicas.iter();
     let work = replicas.filter_map(|r| {
-        let work = vm.loads.local(r.index, &r.endpoint);
+        let name = r.name();
+        let work = vm.loads.local(r.index, &name);
         (work.requests != 0).then(|| PlaceWork {
-            place: place(&r.endpoint),
+            place: place(&name),
             requests: work.requests,
             tokens: work.tokens,
             context: work.context,

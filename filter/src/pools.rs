@@ -77,7 +77,7 @@ pub struct View {
     pub head: Head,
     /// The table, once one is complete.
     pub table: Option<Table>,
-    by_endpoint: HashMap<String, ReplicaIndex>,
+    by_name: HashMap<String, ReplicaIndex>,
     by_place: HashMap<u64, ReplicaIndex>,
 }
 
@@ -136,17 +136,14 @@ impl View {
         let head = Head::decode(head)?;
         // Replica numbers of one epoch mean nothing in pages of another.
         let table = table.filter(|t| t.shape.epoch == head.epoch);
-        let by_endpoint = head
-            .replicas
-            .iter()
-            .map(|r| (r.endpoint.clone(), r.index))
-            .collect();
         let replicas = head.replicas.iter();
-        let by_place = replicas.map(|r| (place(&r.endpoint), r.index)).collect();
+        let by_name = replicas.map(|r| (r.name().into_owned(), r.index));
+        let by_name: HashMap<String, ReplicaIndex> = by_name.collect();
+        let by_place = by_name.iter().map(|(name, &r)| (place(name), r)).collect();
         Ok(Self {
             head,
             table,
-            by_endpoint,
+            by_name,
             by_place,
         })
     }
@@ -222,14 +219,10 @@ impl View {
         }
     }
 
-    /// The replica's endpoint.
+    /// The replica of that number.
     #[must_use]
-    pub fn endpoint(&self, index: ReplicaIndex) -> Option<&str> {
-        self.head
-            .replicas
-            .iter()
-            .find(|r| r.index == index)
-            .map(|r| r.endpoint.as_str())
+    pub fn replica(&self, index: ReplicaIndex) -> Option<&ReplicaHead> {
+        self.head.replicas.iter().find(|r| r.index == index)
     }
 
     /// The replica at a claim's place.
@@ -238,10 +231,10 @@ impl View {
         self.by_place.get(&place).copied()
     }
 
-    /// The replica behind an endpoint.
+    /// The replica of that name: its endpoint, and its rank where it has one.
     #[must_use]
-    pub fn replica_at(&self, endpoint: &str) -> Option<ReplicaIndex> {
-        self.by_endpoint.get(endpoint).copied()
+    pub fn replica_called(&self, name: &str) -> Option<ReplicaIndex> {
+        self.by_name.get(name).copied()
     }
 }
 

@@ -67,7 +67,7 @@ impl Known {
     }
 }
 
-/// All replicas of the last head, by endpoint.
+/// All replicas of the last head, by name.
 #[derive(Debug, Default)]
 pub struct Replicas {
     known: HashMap<String, Known>,
@@ -88,7 +88,7 @@ impl Replicas {
         let there = replicas.filter(|r| r.state.is_pickable());
         let mut before = std::mem::take(&mut self.known);
         for replica in there {
-            let mut known = before.remove(&replica.endpoint).unwrap_or_default();
+            let mut known = before.remove(&*replica.name()).unwrap_or_default();
             known.ours.note(ours(replica), now_us);
             let says = (replica.running, replica.waiting);
             if known.said != says {
@@ -97,27 +97,27 @@ impl Replicas {
                 let all = replica.running.saturating_add(replica.waiting);
                 known.foreign = all.saturating_sub(known.ours.most());
             }
-            self.known.insert(replica.endpoint.clone(), known);
+            self.known.insert(replica.name().into_owned(), known);
         }
     }
 
     /// Requests that a replica has from elsewhere, as far as it said.
     #[must_use]
-    pub fn foreign(&self, endpoint: &str) -> u32 {
-        self.known.get(endpoint).map_or(0, |known| known.foreign)
+    pub fn foreign(&self, name: &str) -> u32 {
+        self.known.get(name).map_or(0, |known| known.foreign)
     }
 
     /// This Envoy has so many requests with a replica now.
-    pub fn note_ours(&mut self, endpoint: &str, ours: u32, now_us: u64) {
-        if let Some(known) = self.known.get_mut(endpoint) {
+    pub fn note_ours(&mut self, name: &str, ours: u32, now_us: u64) {
+        if let Some(known) = self.known.get_mut(name) {
             known.ours.note(ours, now_us);
         }
     }
 
     /// Requests that wait in a replica's queue, as far as it said so twice.
     #[must_use]
-    pub fn waiting(&self, endpoint: &str) -> u32 {
-        let known = self.known.get(endpoint);
+    pub fn waiting(&self, name: &str) -> u32 {
+        let known = self.known.get(name);
         known.map_or(0, |known| known.waiting(self.now_us))
     }
 }

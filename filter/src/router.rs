@@ -4,8 +4,9 @@
 //! headers --hold--> body ... end of body (or trailers) --decide--> continue
 //!    \--not ours, or too long--> continue at once
 //! ```
-//! Every path continues, with one counted [`Reason`]. The destination header is set once at most,
-//! while Envoy still holds the headers: writing a header makes Envoy route again.
+//! Every path continues, with one counted [`Reason`]. The destination header (and, where replicas are
+//! ranks of an engine, the rank's) is set once at most, while Envoy still holds the headers: writing a
+//! header makes Envoy route again.
 
 pub mod choose;
 pub mod debug;
@@ -18,6 +19,8 @@ pub mod report;
 mod response;
 pub mod stored_answers;
 mod tried;
+
+use std::borrow::Cow;
 
 use crate::config::Config;
 use crate::feedback::{Expected, Reading};
@@ -39,6 +42,8 @@ use tried::Tried;
 
 /// The header that Envoy's `override_host` policy reads: endpoints in the order to try.
 pub const DESTINATION_HEADER: &str = "x-gateway-destination-endpoint";
+/// The header by which vLLM is asked for a data-parallel rank.
+pub const RANK_HEADER: &str = "x-data-parallel-rank";
 /// Filter state, in the access log as `%FILTER_STATE(wasm.<name>:PLAIN)%`: why.
 pub const STATE_REASON: &str = "prefix_picker.reason";
 /// The endpoints named, as in the header; in shadow, those that would have been.
@@ -82,6 +87,10 @@ enum Stage {
 pub struct Request {
     stage: Stage,
     named: Vec<String>,
+    /// The name of the replica chosen.
+    replica: Option<String>,
+    /// The rank that all of `named` were asked for; in shadow none is.
+    dp_rank: Option<u16>,
     ticket: Option<Ticket>,
     /// What was noted as sent, until it is known who serves it.
     claimed: Vec<Claimed>,
@@ -109,6 +118,8 @@ impl Default for Request {
         Self {
             stage: Stage::New,
             named: Vec::new(),
+            replica: None,
+            dp_rank: None,
             ticket: None,
             claimed: Vec::new(),
             kept: None,
@@ -134,9 +145,11 @@ impl Request {
         config: &Config,
         end_of_stream: bool,
     ) -> Flow {
-        // Not a client's to set: it is an instruction to Envoy's balancer.
-        if host.request_header(DESTINATION_HEADER).is_some() {
-            host.remove_request_header(DESTINATION_HEADER);
+        // Not a client's to set: instructions to Envoy's balancer, and to the engine's.
+        for header in [DESTINATION_HEADER, RANK_HEADER] {
+            if host.request_header(header).is_some() {
+                host.remove_request_header(header);
+            }
         }
         self.mode = Mode::of_request(host, config, vm.random.draw());
         if self.mode == Mode::Off {
@@ -264,10 +277,15 @@ impl Request {
     /// As planned. `had`: how much of the request an endpoint will have.
     fn go(&mut self, vm: &mut Vm, host: &impl Host, plan: Plan, had: Had) -> Flow {
         self.debug.note(&plan);
-        if let Some(first) = plan.endpoints.first() {
+        self.replica = plan.replica().map(Cow::into_owned);
+        if let Some(first) = &self.replica {
             let endpoints = plan.endpoints.join(",");
             if self.mode == Mode::Enforce {
                 host.set_request_header(DESTINATION_HEADER, &endpoints);
+                self.dp_rank = plan.dp_rank;
+                if let Some(rank) = plan.dp_rank {
+                    host.set_request_header(RANK_HEADER, &rank.to_string());
+                }
                 host.add(vm.metrics.named, 1);
             } else {
                 host.add(vm.metrics.shadowed, 1);

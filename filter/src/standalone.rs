@@ -10,7 +10,7 @@ use std::net::SocketAddr;
 use prefix_picker_core::blocks::PoolKey;
 use prefix_picker_core::ids::{Epoch, ReplicaIndex};
 use prefix_picker_core::recent::digest;
-use prefix_picker_core::sync::{Head, Pace, PoolHead, ReplicaHead, ReplicaState};
+use prefix_picker_core::sync::{DP_RANK_MAX, Head, Pace, PoolHead, ReplicaHead, ReplicaState};
 use serde::Deserialize;
 
 use crate::host::Host;
@@ -61,6 +61,7 @@ struct RawPool {
 #[serde(deny_unknown_fields)]
 struct RawReplica {
     endpoint: String,
+    data_parallel_rank: Option<u16>,
 }
 
 impl Raw {
@@ -112,20 +113,36 @@ impl RawPool {
         }
         for (at, replica) in self.replicas.iter().enumerate().take(REPLICAS_MAX + 1) {
             let endpoint = &replica.endpoint;
-            let place = format!("{place}.replicas[{at}].endpoint");
+            let at = format!("{place}.replicas[{at}]");
+            let place = format!("{at}.endpoint");
             if endpoint.parse::<SocketAddr>().is_err() {
                 wrong.push(format!(
                     "{place}: {endpoint:?} must be an address and a port as Envoy's cluster has them, \
                      10.0.0.1:8000 or [::1]:8000"
                 ));
             }
-            if all.iter().any(|r| r.endpoint == *endpoint) {
-                wrong.push(format!("{place}: {endpoint} is there twice"));
+            let pool = u16::try_from(pool).unwrap_or(u16::MAX);
+            let dp_rank = replica.data_parallel_rank;
+            let clashes = |r: &ReplicaHead| {
+                let ranks = r.dp_rank.is_some() && dp_rank.is_some() && r.dp_rank != dp_rank;
+                r.endpoint == *endpoint && !(ranks && r.pool == pool)
+            };
+            if all.iter().any(clashes) {
+                wrong.push(format!(
+                    "{place}: {endpoint} is there twice; only ranks of one engine may share an endpoint, \
+                     in one pool, each with its own data_parallel_rank"
+                ));
+            }
+            if dp_rank.is_some_and(|rank| rank > DP_RANK_MAX) {
+                wrong.push(format!(
+                    "{at}.data_parallel_rank: must be at most {DP_RANK_MAX}"
+                ));
             }
             all.push(ReplicaHead {
                 index: ReplicaIndex(u16::try_from(all.len()).unwrap_or(u16::MAX)),
-                pool: u16::try_from(pool).unwrap_or(u16::MAX),
+                pool,
                 endpoint: endpoint.clone(),
+                dp_rank,
                 state: ReplicaState::Ready,
                 running: 0,
                 waiting: 0,

@@ -88,11 +88,11 @@ impl Vm {
 }
 
 impl Vm {
-    /// Takes notice of how many requests an endpoint has from this Envoy now.
-    pub fn note_ours(&mut self, host: &impl Host, view: &View, endpoint: &str) {
-        if let Some(replica) = view.replica_at(endpoint) {
-            let ours = self.loads.on(replica, endpoint).requests;
-            self.replicas.note_ours(endpoint, ours, host.monotonic_us());
+    /// Takes notice of how many requests a replica has from this Envoy now.
+    pub fn note_ours(&mut self, host: &impl Host, view: &View, name: &str) {
+        if let Some(replica) = view.replica_called(name) {
+            let ours = self.loads.on(replica, name).requests;
+            self.replicas.note_ours(name, ours, host.monotonic_us());
         }
     }
 }

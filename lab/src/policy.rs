@@ -161,6 +161,7 @@ fn ours(q: &Question<'_>, rng: &mut Rng) -> usize {
         .map(
             |(r, (book, (&(matched, announced), &ramp_permille)))| Candidate {
                 replica: ReplicaIndex(r),
+                dp_rank: None,
                 ramp_permille,
                 kv_usage_permille: book.kv_usage_permille,
                 matched_tokens: matched,

@@ -19,6 +19,7 @@ mod lora;
 mod loss;
 mod odd;
 mod propagation;
+mod ranks;
 mod standalone;
 mod stored;
 mod trailers;
@@ -30,7 +31,7 @@ use anyhow::Result;
 use prefix_picker_tests::stack::Places;
 
 /// All cases, in the order of a whole run.
-const CASES: [(&str, &str); 28] = [
+const CASES: [(&str, &str); 29] = [
     (
         "accuracy",
         "what the filter predicts is what the engine had cached",
@@ -105,6 +106,7 @@ const CASES: [(&str, &str); 28] = [
         "engine_errors",
         "an engine that fails fast is left alone, and comes back",
     ),
+    ("ranks", "data-parallel ranks of an endpoint are replicas"),
     (
         "hot_prefix",
         "one prefix at three times an engine's capacity: spread, as much served as by least-request",
@@ -170,6 +172,7 @@ async fn case(name: &str, places: &Places, short: bool) -> Result<()> {
         "killed" => loss::killed(places, short).await,
         "frozen" => loss::frozen(places, short).await,
         "churn" => churn::churn(places, if short { 5_000 } else { 100_000 }).await,
+        "ranks" => ranks::ranks(places, short).await,
         "standalone" => standalone::standalone(places, short).await,
         "engine_down" => faults::engine_down(places).await,
         _ => anyhow::bail!("no such case; --list names them"),

@@ -30,6 +30,9 @@ pub struct Entry {
     /// Tokens that the filter read in the response to have been cached.
     #[serde(default, deserialize_with = "number")]
     pub cached_tokens: Option<u64>,
+    /// The rank asked for, where a test has Envoy log that.
+    #[serde(default, deserialize_with = "number")]
+    pub asked_rank: Option<u64>,
     /// `ip:port` of the engine that answered.
     #[serde(default)]
     pub upstream: Option<String>,

@@ -14,6 +14,8 @@ pub struct Reply {
     pub prompt_tokens: u64,
     /// `usage.prompt_tokens_details.cached_tokens`, if the answer has it.
     pub cached_tokens: Option<u64>,
+    /// `x-engine-rank`: which of its ranks a simulated engine gave the answer by.
+    pub engine_rank: Option<u16>,
     /// The text of the first choice.
     pub text: String,
     /// From the first byte sent to the last received.
@@ -70,6 +72,8 @@ impl Client {
             .await
             .with_context(|| format!("request {request_id}"))?;
         let status = answer.status().as_u16();
+        let rank = answer.headers().get("x-engine-rank");
+        let engine_rank = rank.and_then(|rank| rank.to_str().ok()?.parse().ok());
         let body = answer
             .text()
             .await
@@ -79,6 +83,7 @@ impl Client {
             status,
             prompt_tokens: 0,
             cached_tokens: None,
+            engine_rank,
             text: String::new(),
             took,
             body,

@@ -2,7 +2,7 @@
 
 use std::net::TcpListener;
 
-use anyhow::Result;
+use anyhow::{Result, bail};
 
 /// `count` different TCP ports of the loopback that were free a moment ago.
 ///
@@ -16,6 +16,22 @@ pub fn free(count: usize) -> Result<Vec<u16>> {
         .iter()
         .map(|l| l.local_addr().map(|a| a.port()))
         .collect::<Result<Vec<_>, _>>()?)
+}
+
+/// The first of `count` TCP ports of the loopback in a row that were free a moment ago.
+///
+/// # Errors
+/// None were found.
+pub fn free_in_a_row(count: u16) -> Result<u16> {
+    for _ in 0..100 {
+        let held = TcpListener::bind(("127.0.0.1", 0))?;
+        let first = held.local_addr()?.port();
+        let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
+        if (1..count).all(|n| first.checked_add(n).is_some_and(is_free)) {
+            return Ok(first);
+        }
+    }
+    bail!("no {count} free ports in a row")
 }
 
 /// `text` with every whole number that is a key of `moves` replaced by its value, all at once

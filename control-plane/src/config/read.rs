@@ -1,16 +1,17 @@
 //! From the parsed file to a [`Config`].
 
-use std::collections::HashMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
+use prefix_picker_core::sync::{DP_RANK_MAX, replica_name};
 use serde_json::Value;
 
 use super::fields::{Errors, Fields, as_text};
 use super::flags;
+use super::unique::check_unique;
 use super::{
-    Config, FieldError, FleetSecret, HubModel, LogFormat, PoolConfig, REPLICAS_MAX, ReplicaConfig,
-    TOKENS_MAX, TokenIds,
+    Config, FieldError, FleetSecret, HubModel, LogFormat, PoolConfig, ReplicaConfig, TOKENS_MAX,
+    TokenIds,
 };
 
 pub(super) const TOP: &[&str] = &[
@@ -51,7 +52,15 @@ pub(super) const POOL: &[&str] = &[
     "replicas",
 ];
 pub(super) const REPLICA: &[&str] = &[
-    "name", "endpoint", "events", "replay", "topic", "metrics", "health", "api",
+    "name",
+    "endpoint",
+    "data_parallel_rank",
+    "events",
+    "replay",
+    "topic",
+    "metrics",
+    "health",
+    "api",
 ];
 
 const DAY_MS: u64 = 24 * 3600 * 1000;
@@ -281,13 +290,14 @@ fn check_name(name: &str, path: &str, errors: &mut Errors) -> bool {
     let fine = name.len() <= 128
         && !name.starts_with('.')
         && name.bytes().all(|byte| {
-            byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b':' | b'[' | b']')
+            byte.is_ascii_alphanumeric()
+                || matches!(byte, b'-' | b'_' | b'.' | b':' | b'[' | b']' | b'#')
         });
     if !fine {
         errors.wrong(
             path,
             &Value::from(name),
-            "at most 128 letters, digits, - _ . : [ ], not beginning with a dot",
+            "at most 128 letters, digits, - _ . : [ ] #, not beginning with a dot",
         );
     }
     fine
@@ -303,6 +313,10 @@ fn replica(value: &Value, path: &str, errors: &mut Errors) -> Option<ReplicaConf
     let events = f.parsed("events", ZMQ, errors, zmq);
     let replay = f.parsed("replay", ZMQ, errors, zmq);
     let endpoint = endpoint.unwrap_or_else(|| SocketAddr::from((Ipv4Addr::UNSPECIFIED, 0)));
+    let ranks = 0..=u64::from(DP_RANK_MAX);
+    let rank = f.raw("data_parallel_rank");
+    let rank = rank.map(|_| f.number("data_parallel_rank", 0, ranks, errors));
+    let data_parallel_rank = rank.and_then(|rank| u16::try_from(rank).ok());
     let name = f
         .text("name", "a name", errors)
         .filter(|name| check_name(name, &f.at("name"), errors));
@@ -320,8 +334,12 @@ fn replica(value: &Value, path: &str, errors: &mut Errors) -> Option<ReplicaConf
         .parsed("api", HTTP, errors, http)
         .unwrap_or_else(|| format!("http://{endpoint}"));
     Some(ReplicaConfig {
-        name: name.map_or_else(|| endpoint.to_string(), str::to_owned),
+        name: name.map_or_else(
+            || replica_name(&endpoint.to_string(), data_parallel_rank).into_owned(),
+            str::to_owned,
+        ),
         endpoint,
+        data_parallel_rank,
         events: events.unwrap_or_default(),
         replay,
         topic: topic.to_owned(),
@@ -348,64 +366,4 @@ fn zmq(text: &str) -> Option<String> {
 fn http(text: &str) -> Option<String> {
     let url = reqwest::Url::parse(text).ok()?;
     (url.scheme() == "http" && url.has_host()).then(|| text.to_owned())
-}
-
-fn check_unique(pools: &[PoolConfig], errors: &mut Errors) {
-    let mut seen: HashMap<(&str, String), String> = HashMap::new();
-    let mut claim = |what: &'static str, value: String, path: String, errors: &mut Errors| {
-        if value.is_empty() || value == "0.0.0.0:0" {
-            return;
-        }
-        if let Some(first) = seen.insert((what, value.clone()), path.clone()) {
-            errors.add(&path, format!("{value:?}: the same {what} as {first}"));
-        }
-    };
-    let mut count = 0;
-    for (number, pool) in pools.iter().enumerate() {
-        let path = format!("pools[{number}]");
-        claim(
-            "pool name",
-            pool.name.clone(),
-            format!("{path}.name"),
-            errors,
-        );
-        for model in &pool.models {
-            for cluster in &pool.clusters {
-                claim(
-                    "model and cluster",
-                    format!("{model} in {cluster}"),
-                    format!("{path}.models"),
-                    errors,
-                );
-            }
-        }
-        for (number, replica) in pool.replicas.iter().enumerate() {
-            let path = format!("{path}.replicas[{number}]");
-            claim(
-                "replica name",
-                replica.name.clone(),
-                format!("{path}.name"),
-                errors,
-            );
-            claim(
-                "endpoint",
-                replica.endpoint.to_string(),
-                format!("{path}.endpoint"),
-                errors,
-            );
-            claim(
-                "events endpoint",
-                replica.events.clone(),
-                format!("{path}.events"),
-                errors,
-            );
-            count += 1;
-        }
-    }
-    if count > REPLICAS_MAX {
-        errors.add(
-            "pools",
-            format!("{count} replicas: expected at most {REPLICAS_MAX}"),
-        );
-    }
 }

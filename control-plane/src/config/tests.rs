@@ -215,7 +215,7 @@ pools[0].name: missing: expected a name
 pools[0].model_dir: empty: expected the model's folder
 pools[0].models: empty: expected at least one model name
 pools[0].clusters: "pool": expected a list of strings
-pools[0].replicas[0].colour: unknown field; known are name, endpoint, events, replay, topic, metrics, health, api
+pools[0].replicas[0].colour: unknown field; known are name, endpoint, data_parallel_rank, events, replay, topic, metrics, health, api
 pools[0].replicas[0].endpoint: "engine:8000": expected ip:port as Envoy's cluster has it, like 10.0.0.7:8000
 pools[0].replicas[0].events: "127.0.0.1:5557": expected a ZMQ endpoint like tcp://10.0.0.7:5557
 pools[0].replicas[0].replay: "tcp://*:5558": expected a ZMQ endpoint like tcp://10.0.0.7:5557
@@ -270,7 +270,7 @@ fn doubles_are_refused() {
     );
     let expected = r#"pools[1].replicas: empty: expected at least one replica
 pools[1].models[1]: the same again
-pools[0].replicas[1].endpoint: "127.0.0.1:8101": the same endpoint as pools[0].replicas[0].endpoint
+pools[0].replicas[1].endpoint: "127.0.0.1:8101": the same endpoint as pools[0].replicas[0].endpoint (only ranks of one engine may share it, in one pool, each with its own data_parallel_rank)
 pools[0].replicas[1].events: "tcp://127.0.0.1:5557": the same events endpoint as pools[0].replicas[0].events
 pools[1].name: "demo": the same pool name as pools[0].name
 pools[1].models: "demo in pool": the same model and cluster as pools[0].models
@@ -280,6 +280,62 @@ pools[1].models: "demo in pool": the same model and cluster as pools[0].models
     got.sort();
     wanted.sort();
     assert_eq!(got, wanted);
+}
+
+#[test]
+fn ranks_of_one_engine_share_its_endpoint() {
+    let replica = |endpoint: &str, port: u16, rank: &str| {
+        format!("      - {{endpoint: '{endpoint}', events: 'tcp://127.0.0.1:{port}', {rank}}}\n")
+    };
+    let with = |more: &[String]| format!("{MINIMAL}{}", more.concat());
+    let ranks = with(&[
+        replica("[::1]:8102", 5561, "data_parallel_rank: 0"),
+        replica("[::1]:8102", 5562, "data_parallel_rank: 65534"),
+    ]);
+    let config = Config::parse(&ranks).unwrap();
+    let replicas = &config.pools[0].replicas;
+    let names: Vec<_> = replicas.iter().map(|r| r.name.as_str()).collect();
+    assert_eq!(
+        names,
+        ["127.0.0.1:8101", "[::1]:8102#0", "[::1]:8102#65534"]
+    );
+    assert_eq!(replicas[0].data_parallel_rank, None);
+    assert_eq!(replicas[2].data_parallel_rank, Some(65_534));
+    assert_eq!(replicas[1].metrics, replicas[2].metrics);
+    // A name of one's own may look like that, too.
+    let config = with(&[replica("[::1]:8102", 5561, "name: 'gpu-1#0'")]);
+    assert!(Config::parse(&config).is_ok());
+
+    let shared = "the same endpoint as pools[0].replicas[0].endpoint";
+    for (rank, said) in [
+        ("data_parallel_rank: 1", shared),
+        ("name: other", shared),
+        (
+            "data_parallel_rank: 65535",
+            "a whole number from 0 to 65534",
+        ),
+        ("data_parallel_rank: -1", "a whole number from 0 to 65534"),
+        ("rank: 1", "unknown field"),
+    ] {
+        let errors = errors(&with(&[replica("127.0.0.1:8101", 5561, rank)]));
+        assert!(errors.contains(said), "{rank}: {errors}");
+    }
+    let twice = errors(&with(&[
+        replica("[::1]:8102", 5561, "data_parallel_rank: 1"),
+        replica("[::1]:8102", 5562, "data_parallel_rank: 1, name: other"),
+    ]));
+    assert!(
+        twice.contains("the same endpoint as pools[0].replicas[1]"),
+        "{twice}"
+    );
+    let other_pool = "  - {name: q, model_dir: m, models: [q], clusters: [c], replicas: [\
+        {endpoint: '[::1]:8102', events: 'tcp://127.0.0.1:5563', data_parallel_rank: 1}]}\n";
+    let first = replica("[::1]:8102", 5561, "data_parallel_rank: 0");
+    let apart = errors(&with(&[first, other_pool.to_owned()]));
+    assert!(
+        apart.contains("pools[1].replicas[0].endpoint: \"[::1]:8102\""),
+        "{apart}"
+    );
 }
 
 #[test]

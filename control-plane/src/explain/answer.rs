@@ -49,6 +49,8 @@ pub struct Replica {
     /// Its name in the configuration.
     pub replica: String,
     endpoint: String,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    data_parallel_rank: Option<u16>,
     /// Its state, as in metrics.
     pub state: &'static str,
     /// May it be named for this request? Not if it is drained or down, or lacks the adapter.
@@ -135,6 +137,7 @@ pub(super) fn of(
         Replica {
             replica: name(names, r.index),
             endpoint: r.endpoint.clone(),
+            data_parallel_rank: r.dp_rank,
             state: state_word(r.state),
             candidate: can_serve(r, asked.adapter),
             matched: matched(held_by(r, &asked.found), input),

@@ -16,9 +16,14 @@ struct Setup {
 
 impl Setup {
     fn new(name: &str) -> Self {
+        Self::with(name, |_| ())
+    }
+
+    fn with(name: &str, change: impl FnOnce(&mut Config)) -> Self {
         let dir = format!("prefix-picker-explain-{name}-{}", std::process::id());
         let dir = std::env::temp_dir().join(dir);
-        let config: Config = config(&dir);
+        let mut config: Config = config(&dir);
+        change(&mut config);
         let engine = engine_of(&config);
         for (replica, waiting) in [(0, 0), (1, 30), (2, 0)] {
             let scraped = Scraped {
@@ -59,6 +64,38 @@ impl Drop for Setup {
 
 fn words() -> String {
     "some words that are long enough for a block of ours and for more ".repeat(40)
+}
+
+#[test]
+fn ranks_of_an_endpoint_are_told_apart() {
+    let s = Setup::with("ranks", |config| {
+        for (rank, replica) in (0..).zip(&mut config.pools[0].replicas) {
+            replica.endpoint = "127.0.0.1:1".parse().unwrap();
+            replica.data_parallel_rank = Some(rank);
+        }
+    });
+    let busy = prefix_picker_core::sync::news::Report {
+        gateway: "g".into(),
+        seq: 1,
+        work: vec![PlaceWork {
+            place: place("127.0.0.1:1#0"),
+            requests: 50,
+            tokens: 50_000,
+            context: 90_000,
+        }],
+        ..Default::default()
+    };
+    assert!(s.engine.gateways().take(&busy));
+    let ask = json!({"path": "/v1/completions", "request": {"model": "sim", "prompt": words()}});
+    let answer = s.ask(ask).unwrap();
+    let told = |replica: usize, field: &str| answer["replicas"][replica][field].clone();
+    assert_eq!(told(0, "data_parallel_rank"), 0);
+    assert_eq!(told(1, "data_parallel_rank"), 1);
+    assert_eq!(told(0, "load")["requests"], 50);
+    assert_eq!(told(1, "load")["requests"], 34);
+    // The other rank is at the same endpoint: nowhere to try.
+    assert_eq!(answer["decision"]["endpoints"], json!(["127.0.0.1:1"]));
+    assert_eq!(answer["decision"]["replicas"], json!(["b"]));
 }
 
 #[test]

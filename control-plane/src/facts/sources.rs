@@ -8,6 +8,8 @@ use serde::Deserialize;
 /// What the configuration says.
 #[derive(Clone, Debug)]
 pub struct Expected {
+    /// Which of the engine's ranks it is about.
+    pub rank: Option<u16>,
     /// Where events are subscribed to.
     pub events: String,
     /// Where a replay is asked for.
@@ -41,10 +43,21 @@ impl Default for Source {
 /// What disagrees, for people. Nothing where the answer is not understood.
 #[must_use]
 pub fn complaints(answer: &[u8], expected: &Expected) -> Vec<String> {
-    let sources: BTreeMap<String, Source> = match serde_json::from_slice(answer) {
+    let mut sources: BTreeMap<String, Source> = match serde_json::from_slice(answer) {
         Ok(sources) => sources,
         Err(_) => return Vec::new(),
     };
+    if let Some(rank) = expected.rank
+        && !sources.is_empty()
+    {
+        let known: Vec<String> = sources.keys().cloned().collect();
+        sources.retain(|name, _| *name == rank.to_string());
+        if sources.is_empty() {
+            return vec![format!(
+                "the engine has no rank {rank}, as `data_parallel_rank` says: it has {known:?}"
+            )];
+        }
+    }
     let publishes = |source: &Source| {
         source.enable_kv_cache_events && source.publisher.as_deref().is_none_or(|p| p == "zmq")
     };
@@ -113,6 +126,7 @@ mod tests {
     #[test]
     fn each_disagreement_is_named() {
         let expected = Expected {
+            rank: None,
             events: "tcp://10.0.0.1:5557".into(),
             replay: Some("tcp://10.0.0.1:5558".into()),
             topic: "kv@".into(),
@@ -154,5 +168,25 @@ mod tests {
         assert!(source(&[("endpoint", "tcp://*:0".into())]).is_empty());
         assert_eq!(complaints(b"{}", &expected).len(), 1);
         assert!(complaints(b"<html>", &expected).is_empty());
+    }
+
+    #[test]
+    fn of_several_ranks_the_configured_one_counts() {
+        let source = |port: u16| serde_json::json!({"publisher": "zmq", "endpoint": format!("tcp://*:{port}"), "topic": ""});
+        let answer = serde_json::json!({"0": source(5557), "1": source(5558)}).to_string();
+        let of = |rank, port: u16| {
+            let expected = Expected {
+                rank,
+                events: format!("tcp://10.0.0.1:{port}"),
+                replay: None,
+                topic: String::new(),
+            };
+            complaints(answer.as_bytes(), &expected)
+        };
+        assert!(of(Some(0), 5557).is_empty() && of(Some(1), 5558).is_empty());
+        assert!(of(None, 5558).is_empty());
+        // The other rank's events.
+        assert!(of(Some(1), 5557)[0].contains("port [5558]"));
+        assert!(of(Some(2), 5557)[0].contains("no rank 2"));
     }
 }

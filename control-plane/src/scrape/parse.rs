@@ -1,7 +1,8 @@
 //! Reads the few figures we need out of an engine's metrics.
 //!
-//! One engine process reports a line per data-parallel rank and model name; counts are summed, the
-//! fullest cache counts. vLLM's names, and SGLang's.
+//! One engine process reports a line per data-parallel rank (label `engine`) and model name; counts are
+//! summed, the fullest cache counts. Of a replica that is one rank only that rank's lines are read.
+//! vLLM's names, and SGLang's.
 
 use crate::engine::Load;
 
@@ -64,14 +65,19 @@ impl Figures {
     }
 }
 
-/// Reads a metrics text. Lines that are not understood are passed over.
+/// Reads a metrics text: of one data-parallel rank, or of all. Lines that are not understood are passed
+/// over.
 #[must_use]
-pub fn figures(text: &str) -> Figures {
+pub fn figures(text: &str, rank: Option<u16>) -> Figures {
+    let rank = rank.map(|rank| rank.to_string());
     let mut figures = Figures::default();
     for line in text.lines() {
         let Some((name, labels, rest)) = split(line) else {
             continue;
         };
+        if rank.is_some() && label(labels, "engine") != rank.as_deref() {
+            continue;
+        }
         match name {
             "vllm:num_requests_running" | "sglang:num_running_reqs" => {
                 add(&mut figures.running, rest)

@@ -30,7 +30,7 @@ vllm:inter_token_latency_seconds_count{engine=\"0\"} 100.0
 process_start_time_seconds 1.7e9
 nonsense
 ";
-    let got = figures(text);
+    let got = figures(text, None);
     assert_eq!(
         got,
         Figures {
@@ -64,9 +64,31 @@ nonsense
 }
 
 #[test]
+fn of_one_rank_only_its_own_lines_count() {
+    let text = "vllm:num_requests_running{engine=\"1\",model_name=\"a\"} 2.0
+vllm:num_requests_running{engine=\"11\",model_name=\"a\"} 5.0
+vllm:num_requests_running{model_name=\"engine=\\\"1\"} 7.0
+vllm:num_requests_waiting{model_name=\"a\",engine=\"1\"} 3.0
+vllm:num_requests_waiting{model_name=\"a\",engine=\"0\"} 4.0
+vllm:cache_config_info{block_size=\"32\",engine=\"1\"} 1.0
+vllm:cache_config_info{block_size=\"16\",engine=\"0\"} 1.0
+";
+    let of = |rank| figures(text, rank);
+    let load = |rank| of(rank).load().map(|load| (load.running, load.waiting));
+    assert_eq!(
+        (load(Some(1)), of(Some(1)).block_size),
+        (Some((2, 3)), Some(32))
+    );
+    assert_eq!(load(None), Some((14, 7)));
+    // Not there (any more): unknown, not the others' sum.
+    assert_eq!(of(Some(2)), Figures::default());
+}
+
+#[test]
 fn sglang_and_odd_values() {
     let got = figures(
         "sglang:num_running_reqs 3\nsglang:num_queue_reqs{a=\"b\"} 4\nsglang:token_usage NaN\n",
+        None,
     );
     assert_eq!(
         got.load(),
@@ -77,10 +99,14 @@ fn sglang_and_odd_values() {
         })
     );
     assert_eq!(
-        figures("vllm:num_requests_running -5\nvllm:num_requests_waiting +Inf\n").load(),
+        figures(
+            "vllm:num_requests_running -5\nvllm:num_requests_waiting +Inf\n",
+            None
+        )
+        .load(),
         None
     );
-    assert_eq!(figures("").load(), None);
+    assert_eq!(figures("", None).load(), None);
 }
 
 #[test]
@@ -90,7 +116,7 @@ fn the_metrics_of_a_real_engine() {
         eprintln!("skipped: no captured metrics here");
         return;
     };
-    let got = figures(&text);
+    let got = figures(&text, None);
     assert!(got.load().is_some(), "{got:?}");
     assert_eq!(got.block_size, Some(32));
     assert!(got.prefill.is_some_and(|mean| mean.count > 0.0), "{got:?}");

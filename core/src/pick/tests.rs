@@ -251,6 +251,21 @@ fn a_session_breaks_ties_and_only_ties() {
     assert_ne!(ask(&all, 1).endpoints[0], first.endpoints[0]);
 }
 
+#[test]
+fn all_that_are_named_have_the_first_ones_rank() {
+    // Two endpoints with ranks 0 and 1 each, and one without; replica 3 holds the prompt.
+    let of = |replica: u16, dp_rank| Candidate {
+        dp_rank,
+        ..candidate(replica, if replica == 3 { 4_000 } else { 0 }, 0, 0)
+    };
+    let mut all: Vec<Candidate> = (0..4).map(|r| of(r, Some(r % 2))).collect();
+    all.push(of(4, None));
+    let named = |candidates: &[Candidate]| pick(&input(candidates)).endpoints;
+    assert_eq!(named(&all), [ReplicaIndex(3), ReplicaIndex(1)]);
+    assert_eq!(named(&[of(4, None), of(0, Some(0))]).len(), 1);
+    assert_eq!(named(&[of(4, None), of(0, None)]).len(), 2);
+}
+
 #[cfg(not(target_arch = "wasm32"))]
 mod properties {
     use super::*;
@@ -341,6 +356,7 @@ mod properties {
             usage: u16, ramp: u16, rate: u32, prompt_tokens: u32, block_size: u32, random: u64,
         ) {
             let c = Candidate {
+                dp_rank: None,
                 replica: ReplicaIndex(1), matched_tokens: matched, any_tokens: any, announced_tokens: any, backlog_tokens: backlog,
                 requests, waiting, context_tokens: context, kv_usage_permille: usage, ramp_permille: ramp,
                 rates: Rates {

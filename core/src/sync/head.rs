@@ -2,6 +2,8 @@
 //!
 //! Small (about 70 bytes a replica), sent whole whenever it changes, kept in shared data as it came.
 
+use std::borrow::Cow;
+
 use super::cursor::{Reader, Writer};
 use super::{LoraHead, SyncError};
 use crate::blocks::PoolKey;
@@ -9,6 +11,11 @@ use crate::ids::{Epoch, ReplicaIndex};
 use crate::pick::{RAMPED, Rates};
 
 const MAGIC: [u8; 4] = *b"PPHD";
+/// In place of a rank: none.
+const NO_RANK: u16 = u16::MAX;
+
+/// The highest data-parallel rank that can be told.
+pub const DP_RANK_MAX: u16 = NO_RANK - 1;
 
 /// All pools and replicas of one control plane, at one moment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -55,6 +62,15 @@ pub struct PoolHead {
     pub full_reports: bool,
 }
 
+/// A replica's name: its endpoint or, of several ranks behind one endpoint, `endpoint#rank`.
+#[must_use]
+pub fn replica_name(endpoint: &str, dp_rank: Option<u16>) -> Cow<'_, str> {
+    match dp_rank {
+        Some(rank) => Cow::Owned(format!("{endpoint}#{rank}")),
+        None => Cow::Borrowed(endpoint),
+    }
+}
+
 /// One replica.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ReplicaHead {
@@ -64,6 +80,8 @@ pub struct ReplicaHead {
     pub pool: u16,
     /// `ip:port` as Envoy's cluster knows it.
     pub endpoint: String,
+    /// Its data-parallel rank, where one endpoint has several (since 1.3).
+    pub dp_rank: Option<u16>,
     /// May it get requests, and can its pages be believed?
     pub state: ReplicaState,
     /// Requests running on the engine at the last scrape.
@@ -187,6 +205,9 @@ impl Head {
         for replica in &self.replicas {
             replica.pace.encode(&mut w);
         }
+        for replica in &self.replicas {
+            w.u16(replica.dp_rank.unwrap_or(NO_RANK));
+        }
         Ok(w.into_bytes())
     }
 
@@ -212,6 +233,11 @@ impl Head {
         if minor >= 2 {
             for replica in &mut head.replicas {
                 replica.pace = Pace::decode(&mut r)?;
+            }
+        }
+        if minor >= 3 {
+            for replica in &mut head.replicas {
+                replica.dp_rank = Some(r.u16()?).filter(|&rank| rank != NO_RANK);
             }
         }
         let pools = head.pools.len();
@@ -276,6 +302,12 @@ impl PoolHead {
 }
 
 impl ReplicaHead {
+    /// What tells it from all others, see [`replica_name`].
+    #[must_use]
+    pub fn name(&self) -> Cow<'_, str> {
+        replica_name(&self.endpoint, self.dp_rank)
+    }
+
     fn encode(&self, w: &mut Writer) -> Result<(), SyncError> {
         w.u16(self.index.0);
         w.u16(self.pool);
@@ -295,6 +327,7 @@ impl ReplicaHead {
             waiting: r.u32()?,
             kv_usage_permille: r.u16()?,
             endpoint: r.string()?,
+            dp_rank: None,
             pace: Pace::default(),
         })
     }

@@ -50,6 +50,7 @@ fn replica(index: u16, state: ReplicaState) -> ReplicaHead {
         index: ReplicaIndex(index),
         pool: 0,
         endpoint: format!("127.0.0.1:{}", 8101 + index),
+        dp_rank: index.checked_sub(1),
         state,
         running: 3,
         waiting: u32::from(index),
@@ -193,12 +194,45 @@ fn polls_ignore_what_they_do_not_know() {
 
 /// Frozen messages, made by `generate.py` beside them: this build must write the same.
 #[test]
-fn version_1_2_is_frozen() {
+fn version_1_3_is_frozen() {
     let bytes = answers()[2].encode().unwrap();
-    let frozen = include_str!("../../../tests/vectors/wire/v1.2/answer-delta.hex");
+    let frozen = include_str!("../../../tests/vectors/wire/v1.3/answer-delta.hex");
     assert_eq!(to_hex(&bytes), frozen.trim());
-    let frozen = include_str!("../../../tests/vectors/wire/v1.2/head.hex");
+    let frozen = include_str!("../../../tests/vectors/wire/v1.3/head.hex");
     assert_eq!(to_hex(&head().encode().unwrap()), frozen.trim());
+}
+
+/// What builds of version 1.2 wrote is still read: no endpoint has ranks.
+#[test]
+fn version_1_2_is_read() {
+    let bytes = of_hex(include_str!(
+        "../../../tests/vectors/wire/v1.2/answer-delta.hex"
+    ));
+    assert_eq!(Answer::decode(&bytes).unwrap(), answers()[2]);
+    let bytes = of_hex(include_str!("../../../tests/vectors/wire/v1.2/head.hex"));
+    assert_eq!(Head::decode(&bytes).unwrap(), without_ranks());
+}
+
+fn without_ranks() -> Head {
+    let mut head = head();
+    for replica in &mut head.replicas {
+        replica.dp_rank = None;
+    }
+    head
+}
+
+#[test]
+fn a_replica_is_named_by_its_endpoint_and_rank() {
+    let names: Vec<_> = head()
+        .replicas
+        .iter()
+        .map(|r| r.name().into_owned())
+        .collect();
+    assert_eq!(names[..2], ["127.0.0.1:8101", "127.0.0.1:8102#0"]);
+    let mut highest = head();
+    highest.replicas[0].dp_rank = Some(DP_RANK_MAX);
+    let bytes = highest.encode().unwrap();
+    assert_eq!(Head::decode(&bytes).unwrap(), highest);
 }
 
 /// What builds of version 1.1 wrote is still read: replicas of unknown speed, none of them new.
@@ -215,7 +249,7 @@ fn version_1_1_is_read() {
 }
 
 fn without_pace() -> Head {
-    let mut head = head();
+    let mut head = without_ranks();
     for replica in &mut head.replicas {
         replica.pace = Pace::default();
     }
@@ -257,7 +291,7 @@ fn a_pool_that_takes_full_reports_says_so() {
     }
 }
 
-fn of_hex(text: &str) -> Vec<u8> {
+pub(super) fn of_hex(text: &str) -> Vec<u8> {
     let digits = text.trim().as_bytes().chunks(2);
     digits
         .map(|pair| u8::from_str_radix(core::str::from_utf8(pair).unwrap(), 16).unwrap())

@@ -1,6 +1,6 @@
 //! Other gateways' work in flight, as the control plane last passed it on.
 //!
-//! `pp/remote` has it, by the endpoints' places; one VM of the process writes it ([`crate::news`]), all
+//! `pp/remote` has it, by the replicas' places; one VM of the process writes it ([`crate::news`]), all
 //! read it. What was not rewritten for [`SILENT_US`] by the reader's own clock does not count: a gateway
 //! that is gone is told of within 3 s, and a control plane that is gone tells nothing more.
 

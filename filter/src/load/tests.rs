@@ -25,7 +25,7 @@ fn seen(host: &FakeHost, view: &View, loads: &mut Loads, replica: u16) -> (u32, 
     loads.refresh(host, view);
     let work = loads.on(
         ReplicaIndex(replica),
-        view.endpoint(ReplicaIndex(replica)).unwrap(),
+        &view.replica(ReplicaIndex(replica)).unwrap().name(),
     );
     (work.requests, work.tokens)
 }

@@ -161,6 +161,27 @@ fn siblings_that_enter_by_two_gateways_within_200_ms_share_two_replicas() {
 }
 
 #[test]
+fn others_work_is_told_by_rank() {
+    let fleet = Fleet::of_ranks(1, 3);
+    let (mut gateways, mut relay) = two(&fleet);
+    let (_, _request) = gateways[0].first_of_chat(&text(1));
+    pass(&mut gateways, &mut relay, 150);
+    let [ours, theirs] = &mut gateways;
+    let on = |gateway: &mut Gateway| -> Vec<u32> {
+        (0..3)
+            .map(|r| gateway.bench.load(&fleet, r).requests)
+            .collect()
+    };
+    let told = on(ours);
+    assert_eq!(told.iter().sum::<u32>(), 1);
+    let b = &mut theirs.bench;
+    let view = b.vm.heads.read(&b.host).unwrap();
+    b.host.advance_ms(5);
+    b.vm.loads.refresh(&b.host, &view);
+    assert_eq!(on(theirs), told);
+}
+
+#[test]
 fn others_work_counts_and_is_gone_with_them() {
     let fleet = Fleet::new(1, 8, 3);
     let (mut gateways, mut relay) = two(&fleet);
@@ -171,7 +192,7 @@ fn others_work_counts_and_is_gone_with_them() {
         let view = b.vm.heads.read(&b.host).unwrap();
         b.host.advance_ms(5);
         b.vm.loads.refresh(&b.host, &view);
-        let replica = view.replica_at(&first).unwrap();
+        let replica = view.replica_called(&first).unwrap();
         let (all, local) = (
             b.vm.loads.on(replica, &first),
             b.vm.loads.local(replica, &first),

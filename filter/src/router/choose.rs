@@ -64,19 +64,18 @@ pub fn choose(
         });
         (candidates, decision)
     });
-    let endpoints = decision.endpoints.iter();
-    let endpoints = endpoints.filter_map(|&r| view.endpoint(r).map(str::to_owned));
-    let endpoints: Vec<String> = endpoints.collect();
+    let named = decision.endpoints.iter().filter_map(|&r| view.replica(r));
+    let named: Vec<&ReplicaHead> = named.collect();
     let plan = Plan {
         predicted_tokens: Some(0),
         prompt_tokens: prompt.tokens,
         ..Plan::nothing(Reason::Picked(decision.reason))
     };
-    let Some(first) = replica_named(view, pool, &endpoints) else {
+    let Some(first) = named.first() else {
         return plan;
     };
     let held = held_by(first, prompt.holdings);
-    let ours = vm.loads.on(first.index, &first.endpoint);
+    let ours = vm.loads.on(first.index, &first.name());
     let rates = candidates.iter().find(|c| c.replica == first.index);
     let rates = rates.map(|c| c.rates).unwrap_or_default();
     Plan {
@@ -84,7 +83,8 @@ pub fn choose(
             pick::Reason::Prefix if held.any > held.announced => Reason::Recent,
             reason => Reason::Picked(reason),
         },
-        endpoints,
+        endpoints: named.iter().map(|r| r.endpoint.clone()).collect(),
+        dp_rank: first.dp_rank,
         matched_tokens: Some(hit_tokens(held.any, prompt.tokens, block_size)),
         cost_us: Some(decision.cost_us),
         uncached_tokens: decision.work_tokens,
@@ -112,7 +112,7 @@ fn pick_healthy(
         match first {
             // Another worker's probe came first.
             Some(first) if !vm.health.may_send(host, &first.endpoint) => {
-                healthy.retain(|r| r.index != first.index);
+                healthy.retain(|r| r.endpoint != first.endpoint);
             }
             _ => return picked,
         }
@@ -131,7 +131,8 @@ fn candidate(
     fresh: bool,
 ) -> Candidate {
     let held = held_by(replica, holdings);
-    let ours = vm.loads.on(replica.index, &replica.endpoint);
+    let name = replica.name();
+    let ours = vm.loads.on(replica.index, &name);
     // What it refused or failed lately counts as if it waited there.
     let strain = vm.health.strain(host, &replica.endpoint);
     let requests = ours.requests;
@@ -145,13 +146,14 @@ fn candidate(
         requests: requests.saturating_add(strain),
         waiting: strain,
         context_tokens: ours.context,
+        dp_rank: replica.dp_rank,
         ..Candidate::new(replica.index)
     };
     if !fresh {
         return candidate;
     }
-    let waiting = vm.replicas.waiting(&replica.endpoint);
-    let requests = requests.saturating_add(vm.replicas.foreign(&replica.endpoint));
+    let waiting = vm.replicas.waiting(&name);
+    let requests = requests.saturating_add(vm.replicas.foreign(&name));
     Candidate {
         requests: requests.saturating_add(strain),
         // Nobody waits any more where there are not more than can run.
@@ -169,14 +171,8 @@ fn candidate(
 pub fn look_around(vm: &mut Vm, host: &impl Host, view: &Rc<View>) {
     vm.loads.refresh(host, view);
     let loads = &vm.loads;
-    let ours = |r: &ReplicaHead| loads.on(r.index, &r.endpoint).requests;
+    let ours = |r: &ReplicaHead| loads.on(r.index, &r.name()).requests;
     vm.replicas.observe(view, host.monotonic_us(), ours);
-}
-
-/// The replica that is named first.
-pub fn replica_named<'a>(view: &'a View, pool: usize, named: &[String]) -> Option<&'a ReplicaHead> {
-    let first = view.replica_at(named.first()?)?;
-    view.replicas(pool).find(|r| r.index == first)
 }
 
 /// What a replica holds, as far as that is to be believed: not while its events are caught up with.

@@ -1,10 +1,12 @@
 //! Says in response headers what was decided, to a client that asks, where the configuration lets it.
 
+use std::borrow::Cow;
+
 use crate::config::Config;
 use crate::host::Host;
 use crate::router::decide::Plan;
 
-/// The endpoint that was named first, or would have been in shadow.
+/// The replica that was named first, or would have been in shadow: `endpoint`, or `endpoint#rank`.
 pub const REPLICA: &str = "x-prefix-picker-replica";
 /// Prompt tokens that it holds, by the table or, where there is none, by what was sent there.
 pub const MATCHED: &str = "x-prefix-picker-matched";
@@ -39,7 +41,7 @@ impl Debug {
         }
         let number = |n: u64| n.to_string();
         let named = [
-            (REPLICA, plan.endpoints.first().cloned()),
+            (REPLICA, plan.replica().map(Cow::into_owned)),
             (MATCHED, plan.matched_tokens.map(|n| number(n.into()))),
             (REASON, Some(plan.reason.as_str().to_owned())),
             (COST, plan.cost_us.map(number)),

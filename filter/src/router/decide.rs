@@ -1,5 +1,6 @@
 //! From a body to endpoints. All the thinking is in core; here its parts are joined.
 
+use std::borrow::Cow;
 use std::rc::Rc;
 
 use prefix_picker_core::blocks::Namespace;
@@ -7,8 +8,8 @@ use prefix_picker_core::blocks::prompt::{Blocks, bytes_per_token_milli, tokens};
 use prefix_picker_core::pick::cost::prefill_work;
 use prefix_picker_core::pick::{self, Rates};
 use prefix_picker_core::prompt::{Api, ParsedRequest, Prompt, Skip, parse_request};
-use prefix_picker_core::recent::{Anchor, anchors};
-use prefix_picker_core::sync::ReplicaState;
+use prefix_picker_core::recent::{Anchor, anchors, place};
+use prefix_picker_core::sync::{ReplicaHead, ReplicaState, replica_name};
 use prefix_picker_core::table::{LookupLimits, ReplicaMatch, lookup};
 
 use crate::config::Config;
@@ -18,7 +19,7 @@ use crate::metrics::{Phase, Timer};
 use crate::pools::{Table, View, Wanted};
 use crate::reason::Reason;
 use crate::recent::{Look, SENT};
-use crate::router::choose::{Placed, choose, replica_named};
+use crate::router::choose::{Placed, choose};
 use crate::router::held::{self, Holdings};
 use crate::router::history::{self, History};
 use crate::router::stored_answers;
@@ -35,6 +36,8 @@ pub struct Plan {
     pub reason: Reason,
     /// Endpoints to name, in the order to try; empty: none.
     pub endpoints: Vec<String>,
+    /// The data-parallel rank to ask them for.
+    pub dp_rank: Option<u16>,
     /// What the first one has to compute, in [`prefill_work`](prefix_picker_core::pick::cost::prefill_work)
     /// tokens, as far as known.
     pub uncached_tokens: u64,
@@ -66,6 +69,7 @@ impl Plan {
         Self {
             reason,
             endpoints: Vec::new(),
+            dp_rank: None,
             uncached_tokens: 0,
             prefill_ms: 0,
             predicted_tokens: None,
@@ -78,6 +82,12 @@ impl Plan {
             history: None,
             sent: Vec::new(),
         }
+    }
+
+    /// The name of the replica to try first.
+    pub(super) fn replica(&self) -> Option<Cow<'_, str>> {
+        let first = self.endpoints.first()?;
+        Some(replica_name(first, self.dp_rank))
     }
 
     /// The same of a request that the engine computes nothing for: it brings no work, leaves nothing to
@@ -256,9 +266,15 @@ fn pinned(
     (request, body_bytes): (&ParsedRequest, u64),
 ) -> Option<Plan> {
     let id = request.previous_response_id.as_deref()?;
-    let place = stored_answers::place_of(host, id.as_bytes())?;
-    let index = view.replica_of_place(place)?;
-    let holder = view.replicas(pool).find(|r| r.index == index)?;
+    let kept = stored_answers::place_of(host, id.as_bytes())?;
+    let holder = match view.replica_of_place(kept) {
+        Some(index) => view.replicas(pool).find(|r| r.index == index)?,
+        // No rank was asked for then. They have one API server, which keeps the answers.
+        None => {
+            let is_there = |r: &&ReplicaHead| r.dp_rank.is_some() && place(&r.endpoint) == kept;
+            view.replicas(pool).find(is_there)?
+        }
+    };
     // One that is to get nothing new still has what it has.
     let serves = holder.state != ReplicaState::Down && view.can_serve(holder, wanted);
     let bytes_per_token = bytes_per_token_milli(view.pool(pool)?);
@@ -266,6 +282,7 @@ fn pinned(
     let uncached_tokens = prefill_work(0, prompt_tokens);
     serves.then(|| Plan {
         endpoints: vec![holder.endpoint.clone()],
+        dp_rank: holder.dp_rank,
         uncached_tokens,
         prefill_ms: Rates::START.prefill_us(uncached_tokens) / 1_000,
         prompt_tokens,
@@ -424,10 +441,9 @@ fn expected(
     comparable: bool,
 ) -> Option<Expected> {
     let head = view.pool(pool)?;
-    let named = replica_named(view, pool, &plan.endpoints)?;
-    let replica = Some(named)
-        .filter(|r| r.state == ReplicaState::Ready)?
-        .index;
+    let named = view.replica_called(&plan.replica()?)?;
+    let replica = view.replicas(pool).find(|r| r.index == named);
+    let replica = replica.filter(|r| r.state == ReplicaState::Ready)?.index;
     let known = found.iter().find(|m| m.replica == replica);
     let known = usize::try_from(known.map_or(0, |m| m.any_blocks)).unwrap_or(usize::MAX);
     let sibling = blocks.hashes.get(known).map(|&b| Sibling::of(b, replica));

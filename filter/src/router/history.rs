@@ -143,9 +143,9 @@ fn turns(outline: &Outline, blocks: &Blocks, root: u64) -> Vec<(u64, usize)> {
 }
 
 impl History {
-    /// The request goes to an endpoint.
+    /// The request goes to a replica, by its name.
     #[must_use]
-    pub fn claim(self, host: &impl Host, endpoint: &str) -> Claimed {
-        BOARD.claim(host, self.look, place(endpoint), self.ttl_ms)
+    pub fn claim(self, host: &impl Host, replica: &str) -> Claimed {
+        BOARD.claim(host, self.look, place(replica), self.ttl_ms)
     }
 }

@@ -2,6 +2,7 @@
 
 use prefix_picker_core::prompt::Api;
 use prefix_picker_core::recent::place;
+use prefix_picker_core::sync::replica_name;
 use prefix_picker_core::usage::Cached;
 
 use super::{Request, STATE_CACHED, Stage, history, stored_answers};
@@ -38,7 +39,8 @@ impl Request {
                 sibling.failed(host);
             }
         }
-        self.keeper = attempts.served.filter(|_| keeps && readable);
+        let keeper = attempts.served.filter(|_| keeps && readable);
+        self.keeper = keeper.map(|served| replica_name(&served, self.dp_rank).into_owned());
         self.shadow = self.shadow.filter(|_| readable);
         if self.expected.is_some() || self.keeper.is_some() || self.shadow.is_some() {
             let encoding = host.response_header("content-encoding");
@@ -138,7 +140,8 @@ impl Request {
     }
 
     /// Compares who was named with who serves; the load follows the latter, and what was noted as
-    /// sent does so if the request was `taken` and not refused. True: it is the one named first.
+    /// sent does so if the request was `taken` and not refused. True: it is the one named first. In
+    /// shadow an engine chooses among its ranks, and none of them is known to serve.
     fn check_served(
         &mut self,
         vm: &mut Vm,
@@ -159,9 +162,9 @@ impl Request {
             host.add(vm.metrics.retried, 1);
         }
         let at = attempts.last();
-        let first = self.named.first().is_some_and(|named| named == served);
         if self.mode == Mode::Shadow {
-            host.add(vm.metrics.shadow_agreed, u64::from(first));
+            let agreed = self.named.first().is_some_and(|named| named == served);
+            host.add(vm.metrics.shadow_agreed, u64::from(agreed));
         } else if self.named.get(at).is_some_and(|named| named != served) {
             host.add(vm.metrics.missed_override, 1);
             let named = self.named.get(at).map_or("", String::as_str);
@@ -169,18 +172,19 @@ impl Request {
                 log::warn!("{line}");
             }
         }
+        let served = replica_name(served, self.dp_rank);
         let view = vm.heads.last().cloned();
-        if vm.loads.moved(host, view.as_deref(), ticket, served) {
-            let moved = |claimed| SENT.moved(host, claimed, place(served));
+        if vm.loads.moved(host, view.as_deref(), ticket, &served) {
+            let moved = |claimed| SENT.moved(host, claimed, place(&served));
             self.claimed = claimed.into_iter().map(moved).collect();
             for claimed in &self.claimed {
                 news::note(vm, host, claimed);
             }
-            let moved = |kept| history::BOARD.moved(host, kept, place(served));
+            let moved = |kept| history::BOARD.moved(host, kept, place(&served));
             self.kept = self.kept.take().map(moved);
         } else {
             self.claimed = claimed;
         }
-        first
+        self.replica.as_deref() == Some(&*served)
     }
 }

@@ -18,10 +18,10 @@ fn name(id: &[u8]) -> Vec<Anchor> {
     vec![Anchor::name(digest("response", id))]
 }
 
-/// Notes who keeps an answer.
-pub fn note(host: &impl Host, id: &[u8], endpoint: &str) {
+/// Notes who keeps an answer: a replica's name.
+pub fn note(host: &impl Host, id: &[u8], keeper: &str) {
     let look = ANSWERS.look(host, name(id));
-    let _ = ANSWERS.claim(host, look, place(endpoint), KEPT_MS);
+    let _ = ANSWERS.claim(host, look, place(keeper), KEPT_MS);
 }
 
 /// Who keeps it, if that was noted.

@@ -5,6 +5,7 @@ mod health;
 mod lora;
 mod modes;
 mod pace;
+mod ranks;
 mod recent;
 mod report;
 mod served;

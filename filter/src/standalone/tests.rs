@@ -27,7 +27,22 @@ fn the_least_that_works() {
     let pool = view.pool_of(Some("c"), "whatever");
     assert_eq!(pool, Some((0, crate::pools::Wanted::Base)));
     assert_eq!(view.pool(0).unwrap().block_size, BLOCK_SIZE);
-    assert_eq!(view.replica_at("[::1]:8000"), Some(ReplicaIndex(1)));
+    assert_eq!(view.replica_called("[::1]:8000"), Some(ReplicaIndex(1)));
+}
+
+#[test]
+fn ranks_of_an_engine_are_replicas() {
+    let s = standalone(
+        r#"[{"name": "p", "replicas": [{"endpoint": "10.0.0.1:8000", "data_parallel_rank": 0},
+            {"endpoint": "10.0.0.1:8000", "data_parallel_rank": 1}]}]"#,
+    );
+    let host = FakeHost::default();
+    s.unwrap().publish(&host);
+    let view = view(&host);
+    let called = |name| view.replica_called(name).map(|r| r.0);
+    assert_eq!(called("10.0.0.1:8000#0"), Some(0));
+    assert_eq!(called("10.0.0.1:8000#1"), Some(1));
+    assert_eq!(called("10.0.0.1:8000"), None);
 }
 
 #[test]
@@ -128,6 +143,19 @@ fn errors_say_what_and_where() {
         (
             r#"[{"name": "p", "models": [""], "replicas": [{"endpoint": "1.2.3.4:5"}]}]"#,
             "models",
+        ),
+        (
+            r#"[{"name": "p", "replicas": [{"endpoint": "1.2.3.4:5", "data_parallel_rank": 65535}]}]"#,
+            "standalone.pools[0].replicas[0].data_parallel_rank: must be at most 65534",
+        ),
+        (
+            r#"[{"name": "p", "replicas": [{"endpoint": "1.2.3.4:5", "data_parallel_rank": 1}, {"endpoint": "1.2.3.4:5"}]}]"#,
+            "1.2.3.4:5 is there twice",
+        ),
+        (
+            r#"[{"name": "p", "replicas": [{"endpoint": "1.2.3.4:5", "data_parallel_rank": 1}]},
+                {"name": "q", "replicas": [{"endpoint": "1.2.3.4:5", "data_parallel_rank": 2}]}]"#,
+            "standalone.pools[1].replicas[0].endpoint: 1.2.3.4:5 is there twice",
         ),
         (
             r#"[{"name": "p", "replica": []}]"#,

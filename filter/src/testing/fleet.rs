@@ -35,6 +35,7 @@ impl Fleet {
             index: ReplicaIndex(r),
             pool: 0,
             endpoint: format!("10.0.0.{}:8000", r + 1),
+            dp_rank: None,
             state: ReplicaState::Ready,
             running: 0,
             waiting: 0,
@@ -67,6 +68,17 @@ impl Fleet {
             profile,
             budget_bytes: 1 << 20,
         }
+    }
+
+    /// `endpoints` with `ranks` each, in this order: 10.0.0.1:8000#0, 10.0.0.1:8000#1, ...
+    pub(crate) fn of_ranks(endpoints: u16, ranks: u16) -> Self {
+        let mut fleet = Self::new(1, 8, endpoints * ranks);
+        for replica in &mut fleet.head.replicas {
+            let number = replica.index.0;
+            replica.endpoint = format!("10.0.0.{}:8000", number / ranks + 1);
+            replica.dp_rank = Some(number % ranks);
+        }
+        fleet
     }
 
     pub(crate) fn set_profile(&mut self, profile: Profile) {

@@ -55,6 +55,11 @@ pub struct Config {
     pub buffer_steps: usize,
     /// Changes the answers (they depend on this and the prompt only).
     pub seed: u64,
+    /// Data-parallel ranks behind the listen address, each with a cache of its own; events and replay of
+    /// rank `n` are at the configured port plus `n`.
+    pub data_parallel_size: u16,
+    /// Which of them this is: set for each as it starts.
+    pub rank: u16,
 }
 
 /// One LoRA adapter.
@@ -106,6 +111,8 @@ impl Default for Config {
             noncanonical_rate: 0.0,
             buffer_steps: 10_000,
             seed: 0,
+            data_parallel_size: 1,
+            rank: 0,
         }
     }
 }
@@ -119,6 +126,17 @@ impl Config {
             .saturating_sub(1)
             .saturating_mul(self.block_size);
         self.max_model_len.unwrap_or(131_072).min(capacity)
+    }
+
+    /// The settings of one rank.
+    pub(crate) fn of_rank(&self, rank: u16) -> Self {
+        let at = |endpoint: &Option<String>| endpoint.as_ref().map(|e| offset(e, rank));
+        Self {
+            events: at(&self.events),
+            replay: at(&self.replay),
+            rank,
+            ..self.clone()
+        }
     }
 
     /// Checks what the types cannot.
@@ -145,6 +163,13 @@ impl Config {
         {
             wrong.push("time model: a positive prefill rate, step times of 0 or more");
         }
+        if self.data_parallel_size == 0 {
+            wrong.push("data parallel size: at least 1");
+        }
+        let endpoints = [&self.events, &self.replay].into_iter().flatten();
+        if self.data_parallel_size > 1 && endpoints.clone().any(|e| offset(e, 1) == *e) {
+            wrong.push("data parallel size: events and replay need a port to count from");
+        }
         if !(0.0..=1.0).contains(&self.noncanonical_rate) {
             wrong.push("noncanonical rate: 0 to 1");
         }
@@ -153,6 +178,16 @@ impl Config {
         } else {
             Err(wrong.join("\n"))
         }
+    }
+}
+
+/// A ZMQ endpoint with its port moved up, if it has one that the system does not choose.
+fn offset(endpoint: &str, by: u16) -> String {
+    let split = endpoint.rsplit_once(':');
+    let port = split.and_then(|(_, port)| port.parse::<u16>().ok());
+    match (split, port.filter(|&port| port != 0)) {
+        (Some((host, _)), Some(port)) => format!("{host}:{}", port.saturating_add(by)),
+        _ => endpoint.to_owned(),
     }
 }
 
@@ -276,6 +311,26 @@ mod tests {
         for bad in ["", "1", "0.9", "0.34", "0.x", "1.2.3.4"] {
             assert!(bad.parse::<WireVersion>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn ranks_count_up_from_the_ports() {
+        let config = Config {
+            events: Some("tcp://*:5557".into()),
+            replay: Some("tcp://[::]:6000".into()),
+            data_parallel_size: 3,
+            ..Config::default()
+        };
+        assert!(config.validate().is_ok());
+        let third = config.of_rank(2);
+        assert_eq!(third.events.as_deref(), Some("tcp://*:5559"));
+        assert_eq!(third.replay.as_deref(), Some("tcp://[::]:6002"));
+        assert_eq!(third.rank, 2);
+        let unknown = Config {
+            data_parallel_size: 2,
+            ..Config::default()
+        };
+        assert!(unknown.validate().is_err());
     }
 
     #[test]

@@ -31,6 +31,8 @@ pub(crate) struct Stored {
 pub(crate) struct Form {
     pub(crate) wire: WireVersion,
     pub(crate) bytes_hashes: bool,
+    /// Data-parallel rank.
+    pub(crate) rank: u16,
 }
 
 const MEDIUM: &str = "GPU";
@@ -50,7 +52,7 @@ impl Form {
                 KvEvent::Cleared => self.start(&mut out, "AllBlocksCleared", 0),
             }
         }
-        out.uint(0); // data_parallel_rank
+        out.uint(self.rank.into());
         out.0
     }
 

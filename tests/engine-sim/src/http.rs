@@ -3,10 +3,12 @@
 mod answer;
 mod lora;
 mod openai;
+mod ranks;
 mod responses;
 mod sim;
 
 pub(crate) use lora::Adapters;
+pub(crate) use ranks::router as router_of_ranks;
 pub use sim::Fault;
 
 use std::sync::Arc;
@@ -16,9 +18,9 @@ use std::sync::mpsc::Sender;
 use axum::Router;
 use axum::body::Bytes;
 use axum::extract::{DefaultBodyLimit, Request, State};
-use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::middleware::{self, Next};
-use axum::response::{IntoResponse as _, Response};
+use axum::response::Response;
 use axum::routing::{get, post};
 use serde_json::{Value, json};
 use tokio::sync::{mpsc, oneshot};
@@ -71,9 +73,8 @@ impl axum::response::IntoResponse for ApiError {
     }
 }
 
-/// The routes.
-pub(crate) fn router(app: Arc<App>) -> Router {
-    let stored = Arc::<responses::Stored>::default();
+/// The routes of one rank.
+fn router(app: Arc<App>, stored: Arc<responses::Stored>) -> Router {
     Router::new()
         .route(
             "/v1/responses",
@@ -95,9 +96,7 @@ pub(crate) fn router(app: Arc<App>) -> Router {
         .route("/health", get(health))
         .route("/ping", get(health))
         .route("/load", get(async || axum::Json(json!({"server_load": 0}))))
-        .route("/metrics", get(metrics))
         .route("/tokenize", post(tokenize))
-        .route("/kv_event_sources", get(event_sources))
         .route("/reset_prefix_cache", post(reset_prefix_cache))
         .route("/sim/fault", post(sim::fault))
         .route("/sim/state", get(sim::state))
@@ -129,14 +128,6 @@ async fn health(State(app): State<Arc<App>>) -> StatusCode {
     } else {
         StatusCode::OK
     }
-}
-
-async fn metrics(State(app): State<Arc<App>>) -> Response {
-    let kind = [(
-        header::CONTENT_TYPE,
-        "text/plain; version=0.0.4; charset=utf-8",
-    )];
-    (kind, crate::metrics::render(&app.shared)).into_response()
 }
 
 async fn models(State(app): State<Arc<App>>) -> axum::Json<Value> {
@@ -177,17 +168,6 @@ async fn tokenize(State(app): State<Arc<App>>, body: Bytes) -> Result<axum::Json
     Ok(axum::Json(
         json!({"count": ids.len(), "max_model_len": max, "tokens": ids, "token_strs": null}),
     ))
-}
-
-async fn event_sources(State(app): State<Arc<App>>) -> Response {
-    let config = &app.shared.config;
-    if !config.wire.has_event_sources() {
-        return StatusCode::NOT_FOUND.into_response();
-    }
-    axum::Json(json!({"0": {"enable_kv_cache_events": config.events.is_some(), "publisher": "zmq",
-        "endpoint": app.endpoints.events, "replay_endpoint": app.endpoints.replay, "buffer_steps": config.buffer_steps,
-        "hwm": 100_000, "max_queue_size": 100_000, "topic": config.topic}}))
-    .into_response()
 }
 
 async fn reset_prefix_cache(State(app): State<Arc<App>>) -> axum::Json<Value> {

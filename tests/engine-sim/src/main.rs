@@ -73,6 +73,9 @@ struct Cli {
     /// Event batches kept for replay.
     #[arg(long, default_value_t = 10_000)]
     buffer_steps: usize,
+    /// Data-parallel ranks, each with a cache of its own; events and replay of rank N at PORT + N.
+    #[arg(long, default_value_t = 1)]
+    data_parallel_size: u16,
     /// Changes the answers.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -102,6 +105,7 @@ impl Cli {
             noncanonical_rate: self.noncanonical_rate,
             buffer_steps: self.buffer_steps,
             seed: self.seed,
+            data_parallel_size: self.data_parallel_size,
             ..Config::default()
         }
     }

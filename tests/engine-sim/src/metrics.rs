@@ -69,7 +69,7 @@ impl Default for Histograms {
 
 struct Page {
     out: String,
-    /// `engine="0",model_name="..."`
+    /// `engine="<rank>",model_name="..."`
     labels: String,
 }
 
@@ -121,7 +121,7 @@ pub(crate) fn render(shared: &Shared) -> String {
     let config = &shared.config;
     let mut page = Page {
         out: String::new(),
-        labels: format!("engine=\"0\",model_name=\"{}\"", config.model),
+        labels: format!("engine=\"{}\",model_name=\"{}\"", config.rank, config.model),
     };
     let started = shared
         .started
@@ -197,7 +197,8 @@ pub(crate) fn render(shared: &Shared) -> String {
     let (size, blocks) = (config.block_size, config.blocks);
     let _ = writeln!(
         page.out,
-        "vllm:cache_config_info{{block_size=\"{size}\",cache_dtype=\"auto\",effective_attention_block_size=\"{size}\",enable_prefix_caching=\"True\",engine=\"0\",kv_cache_size_tokens=\"{}\",mamba_block_size=\"None\",num_cpu_blocks=\"None\",num_gpu_blocks=\"{blocks}\",num_gpu_blocks_override=\"{blocks}\",prefix_caching_hash_algo=\"sha256\",prefix_match_unit=\"None\",sliding_window=\"None\"}} 1.0",
+        "vllm:cache_config_info{{block_size=\"{size}\",cache_dtype=\"auto\",effective_attention_block_size=\"{size}\",enable_prefix_caching=\"True\",engine=\"{}\",kv_cache_size_tokens=\"{}\",mamba_block_size=\"None\",num_cpu_blocks=\"None\",num_gpu_blocks=\"{blocks}\",num_gpu_blocks_override=\"{blocks}\",prefix_caching_hash_algo=\"sha256\",prefix_match_unit=\"None\",sliding_window=\"None\"}} 1.0",
+        config.rank,
         u64::from(size) * u64::from(blocks)
     );
     page.histogram(

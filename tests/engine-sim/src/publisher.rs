@@ -136,6 +136,7 @@ impl Publisher {
         let form = Form {
             wire: config.wire,
             bytes_hashes: config.bytes_hashes,
+            rank: config.rank,
         };
         Ok((
             Self {

@@ -16,7 +16,7 @@ use crate::config::Config;
 use crate::core::{Core, Shared};
 use crate::generate::Random;
 use crate::hash::none_hash;
-use crate::http::{App, router};
+use crate::http::{App, router_of_ranks};
 use crate::model::Model;
 use crate::publisher::{Endpoints, Publisher, Ring, SharedRing};
 
@@ -261,37 +261,52 @@ async fn start(
     control: Sender<Control>,
 ) -> anyhow::Result<Addresses> {
     let model = Arc::new(Model::load()?);
-    let ring: SharedRing = Arc::new(Mutex::new(Ring::default()));
-    let (publisher, endpoints) = Publisher::open(config, Arc::clone(&ring)).await?;
+    let mut apps = Vec::new();
+    for rank in 0..config.data_parallel_size {
+        let config = config.of_rank(rank);
+        apps.push(start_rank(config, incarnation, Arc::clone(&model), control.clone()).await?);
+    }
+    let endpoints = apps.first().map(|app| app.endpoints.clone());
+    let endpoints = endpoints.unwrap_or_default();
     let listener = TcpListener::bind(config.listen)
         .await
         .with_context(|| format!("listening on {}", config.listen))?;
     let http = listener.local_addr().context("own address")?;
-    let shared = Arc::new(Shared::new(config.clone(), incarnation, ring));
+    let listener = listener.tap_io(|tcp| {
+        let _ = tcp.set_nodelay(true);
+    });
+    tokio::spawn(async move {
+        if let Err(error) = axum::serve(listener, router_of_ranks(apps)).await {
+            tracing::error!(%error, "HTTP server ended");
+        }
+    });
+    Ok(Addresses { http, endpoints })
+}
+
+async fn start_rank(
+    config: Config,
+    incarnation: u64,
+    model: Arc<Model>,
+    control: Sender<Control>,
+) -> anyhow::Result<App> {
+    let ring: SharedRing = Arc::new(Mutex::new(Ring::default()));
+    let (publisher, endpoints) = Publisher::open(&config, Arc::clone(&ring)).await?;
     let name: Vec<u32> = config.name.bytes().map(u32::from).collect();
     let none_hash = none_hash(
         config.wire,
         Random::of(config.seed ^ incarnation, &name).next(),
     );
+    let shared = Arc::new(Shared::new(config, incarnation, ring));
     let (engine, commands) = tokio::sync::mpsc::unbounded_channel();
     tokio::spawn(Core::new(Arc::clone(&shared), publisher, commands).run());
-    let app = App {
+    Ok(App {
         shared,
         model,
         engine,
         control,
-        endpoints: endpoints.clone(),
+        endpoints,
         none_hash,
-    };
-    let listener = listener.tap_io(|tcp| {
-        let _ = tcp.set_nodelay(true);
-    });
-    tokio::spawn(async move {
-        if let Err(error) = axum::serve(listener, router(Arc::new(app))).await {
-            tracing::error!(%error, "HTTP server ended");
-        }
-    });
-    Ok(Addresses { http, endpoints })
+    })
 }
 
 /// Runs one engine until SIGTERM or SIGINT (then `Ok`), or until a `die` fault (then an error).

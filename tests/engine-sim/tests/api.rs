@@ -308,3 +308,46 @@ async fn operational_endpoints() {
     );
     assert_eq!(post(&engine, CHAT, &chat("x")).await.cached_tokens(), 0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn ranks_have_a_cache_each_and_are_chosen_by_header_or_load() {
+    let engine = start(Config {
+        data_parallel_size: 2,
+        events: None,
+        replay: None,
+        ..Config::default()
+    });
+    let client = reqwest::Client::new();
+    let ask = async |asked: Option<&str>| {
+        let request = client.post(engine.url() + CHAT).json(&chat("Where is it?"));
+        let request = match asked {
+            Some(rank) => request.header("X-data-parallel-rank", rank),
+            None => request,
+        };
+        let answer = request.send().await.unwrap();
+        let rank = answer.headers().get("x-engine-rank").cloned();
+        let rank = rank.map(|rank| rank.to_str().unwrap().to_owned());
+        let status = answer.status().as_u16();
+        let body: Value = answer.json().await.unwrap();
+        let cached = &body["usage"]["prompt_tokens_details"]["cached_tokens"];
+        (status, rank, cached.as_u64().unwrap_or(0))
+    };
+    for rank in ["1", "0"] {
+        assert_eq!(ask(Some(rank)).await, (200, Some(rank.to_owned()), 0));
+        let (_, again, cached) = ask(Some(rank)).await;
+        assert_eq!((again.as_deref(), cached > 0), (Some(rank), true));
+    }
+    for wrong in ["2", "-1", "x"] {
+        assert_eq!(ask(Some(wrong)).await.0, 400, "{wrong}");
+    }
+    let (first, second) = (ask(None).await.1, ask(None).await.1);
+    assert_ne!(first, second, "in turn");
+    let metrics = get(&engine, "/metrics").await.text;
+    for rank in [0, 1] {
+        let line =
+            format!("vllm:prefix_cache_queries_total{{engine=\"{rank}\",model_name=\"sim\"}}");
+        assert!(metrics.contains(&line), "{metrics}");
+    }
+    let sources = get(&engine, "/kv_event_sources").await.json();
+    assert_eq!(sources.as_object().unwrap().len(), 2);
+}

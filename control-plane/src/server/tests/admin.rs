@@ -113,6 +113,31 @@ fn line(what: &str, replica: &str, url: &str, token: &Path) -> Vec<String> {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn of_two_ranks_one_is_drained_by_its_name() {
+    let dir = dir("ranks");
+    let running = Running::start_in(dir.clone(), |config| {
+        with_operator(config);
+        for (rank, replica) in (0..).zip(&mut config.pools[0].replicas) {
+            replica.endpoint = "127.0.0.1:1".parse().unwrap();
+            replica.data_parallel_rank = Some(rank);
+            replica.name = format!("127.0.0.1:1#{rank}");
+        }
+    })
+    .await;
+    let token = dir.join("good.token");
+    std::fs::write(&token, "operator\n").unwrap();
+    let drain = line("drain", "127.0.0.1:1#1", &running.base, &token);
+    assert_eq!(run(drain).await, Ok(ExitCode::SUCCESS));
+    let head = running.engine.head();
+    let told = head.replicas.iter().map(|r| (r.dp_rank, r.state));
+    let (down, draining) = (ReplicaState::Down, ReplicaState::Draining);
+    let expected = [(Some(0), down), (Some(1), draining), (None, down)];
+    assert_eq!(told.collect::<Vec<_>>(), expected);
+    running.stop().await;
+    std::fs::remove_dir_all(dir).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_command_line_drains_too() {
     let dir = dir("cli");
     let running = Running::start_in(dir.clone(), with_operator).await;

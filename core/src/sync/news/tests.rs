@@ -1,4 +1,5 @@
 use super::*;
+use crate::sync::tests::of_hex;
 #[cfg(all(target_arch = "wasm32", target_os = "unknown"))]
 use wasm_bindgen_test::wasm_bindgen_test as test;
 
@@ -124,12 +125,21 @@ fn what_is_too_long_is_neither_sent_nor_taken() {
 
 /// Frozen messages, made by `generate.py` beside them: this build must write the same.
 #[test]
-fn version_1_2_is_frozen() {
+fn version_1_3_is_frozen() {
     let hex = |bytes: Vec<u8>| -> String { bytes.iter().map(|b| format!("{b:02x}")).collect() };
-    let frozen = include_str!("../../../../tests/vectors/wire/v1.2/news-report.hex");
+    let frozen = include_str!("../../../../tests/vectors/wire/v1.3/news-report.hex");
     assert_eq!(hex(report().encode().unwrap()), frozen.trim());
-    let frozen = include_str!("../../../../tests/vectors/wire/v1.2/news-answer.hex");
+    let frozen = include_str!("../../../../tests/vectors/wire/v1.3/news-answer.hex");
     assert_eq!(hex(answer().encode().unwrap()), frozen.trim());
+}
+
+/// What builds of version 1.2 wrote is still read.
+#[test]
+fn version_1_2_is_read() {
+    let frozen = include_str!("../../../../tests/vectors/wire/v1.2/news-report.hex");
+    assert_eq!(Report::decode(&of_hex(frozen)).unwrap(), report());
+    let frozen = include_str!("../../../../tests/vectors/wire/v1.2/news-answer.hex");
+    assert_eq!(OthersNews::decode(&of_hex(frozen)).unwrap(), answer());
 }
 
 #[cfg(not(target_arch = "wasm32"))]

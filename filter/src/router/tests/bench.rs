@@ -158,10 +158,10 @@ impl Bench {
     }
 
     pub(crate) fn load(&mut self, fleet: &Fleet, replica: u16) -> crate::load::Work {
-        let endpoint = &fleet.head.replicas[usize::from(replica)].endpoint;
+        let name = fleet.head.replicas[usize::from(replica)].name();
         self.vm
             .loads
-            .on(prefix_picker_core::ids::ReplicaIndex(replica), endpoint)
+            .on(prefix_picker_core::ids::ReplicaIndex(replica), &name)
     }
 }
 

@@ -50,6 +50,7 @@ fn equals_the_golden_payloads() {
         let form = Form {
             wire: version.parse().unwrap(),
             bytes_hashes: name == "bytes_hash",
+            rank: 0,
         };
         let hex: String = form
             .encode(1_764_439_200.25, &[event])
@@ -67,6 +68,7 @@ fn salt_stands_in_the_first_block_of_a_chain_only() {
     let form = Form {
         wire: WireVersion::default(),
         bytes_hashes: false,
+        rank: 0,
     };
     let count = |parent| {
         let event = Stored {

@@ -130,6 +130,7 @@ fn publishes_what_the_real_engine_published() {
     let form = Form {
         wire: WireVersion::default(),
         bytes_hashes: false,
+        rank: 0,
     };
     for (batch, real) in batches.iter().zip(&capture) {
         let real_bytes = base64(real["frames_b64"][2].as_str().unwrap());
