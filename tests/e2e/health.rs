@@ -63,3 +63,40 @@ pub(crate) async fn engine_errors(places: &Places) -> Result<()> {
     println!("  503s that were seen: {busy:?}");
     Ok(())
 }
+
+/// Bodies that every engine refuses while they are still sent, by closing the connection, are no sign of a
+/// bad engine: none is left alone, and prompts are found where they are.
+pub(crate) async fn refused_uploads(places: &Places) -> Result<()> {
+    let mut stack = Stack::start("refused-uploads", places, Options::default()).await?;
+    let mut homes = Vec::new();
+    for n in 0..6 {
+        let body = chat(&words(n, 600), "Hello.");
+        let home = plant(&mut stack, &body, &format!("uploads-{n}")).await?;
+        homes.push((body, home));
+    }
+    // The simulated engine has no such interface.
+    let upload = json!({"model": "sim", "input": "a".repeat(5_000_000)});
+    let client = stack.client()?;
+    let mut statuses = std::collections::BTreeMap::new();
+    for n in 0..8 {
+        let id = format!("upload-{n}");
+        // Closed early, it may end without an answer.
+        let reply = client.post("/v1/embeddings", &upload, &id, &[]).await;
+        *statuses.entry(reply.map_or(0, |r| r.status)).or_insert(0) += 1;
+    }
+    let mut kept = 0;
+    for (n, (body, home)) in homes.iter().enumerate() {
+        let id = format!("uploads-after-{n}");
+        let reply = stack.client()?.post(PATH, body, &id, &[]).await?;
+        ensure!(reply.status == 200, "{id}: {}", reply.status);
+        let entry = stack.log.wait(&id).await?;
+        kept += u32::from(entry.upstream.as_ref() == Some(home));
+    }
+    let ejections = stack.filter_metric("ejections_total").await?;
+    println!("  uploads by status: {statuses:?}; {ejections} ejections, {kept} of 6 at home");
+    ensure!(
+        ejections == 0 && kept == 6,
+        "{ejections} ejections, {kept} kept"
+    );
+    Ok(())
+}

@@ -31,7 +31,7 @@ use anyhow::Result;
 use prefix_picker_tests::stack::Places;
 
 /// All cases, in the order of a whole run.
-const CASES: [(&str, &str); 29] = [
+const CASES: [(&str, &str); 30] = [
     (
         "accuracy",
         "what the filter predicts is what the engine had cached",
@@ -103,6 +103,10 @@ const CASES: [(&str, &str); 29] = [
     ),
     ("engine_down", "an engine that dies costs no request"),
     (
+        "refused_uploads",
+        "bodies that engines refuse by closing have none of them left alone",
+    ),
+    (
         "engine_errors",
         "an engine that fails fast is left alone, and comes back",
     ),
@@ -165,6 +169,7 @@ async fn case(name: &str, places: &Places, short: bool) -> Result<()> {
         "envoy_restarted" => faults::envoy_restarted(places).await,
         "engine_restarted" => faults::engine_restarted(places).await,
         "engine_errors" => health::engine_errors(places).await,
+        "refused_uploads" => health::refused_uploads(places).await,
         "hot_prefix" => load::hot_prefix(places, short).await,
         "unique" => load::unique(places, short).await,
         "added_replica" => fleet::added_replica(places, short).await,
