@@ -2,11 +2,13 @@
 //!
 //! `POST /v1/sync`: the gateway says what it has ([`Poll`], JSON), the control plane answers with
 //! what is newer ([`Answer`], binary), at once or when something changes. docs/wire-format.md gives
-//! every byte. What gateways tell each other goes by `POST /v1/news` ([`news`]). A major version that a reader does not know is refused; sections and trailing bytes
+//! every byte. What gateways tell each other goes by `POST /v1/news` ([`news`]),
+//! what becomes of decisions by `POST /v1/decisions` ([`decisions`]). A major version that a reader does not know is refused; sections and trailing bytes
 //! of a newer minor version are skipped.
 
 mod answer;
 pub mod cursor;
+pub mod decisions;
 mod head;
 mod lora;
 pub mod news;

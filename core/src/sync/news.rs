@@ -259,8 +259,14 @@ fn read_lists(
 
 /// Header, checksum, payload.
 fn frame(magic: [u8; 4], payload: &[u8]) -> Result<Vec<u8>, SyncError> {
-    let mut w = Writer::default();
-    w.preamble(magic);
+    let mut preamble = Writer::default();
+    preamble.preamble(magic);
+    framed(preamble, payload)
+}
+
+/// The same, behind magic bytes and versions of the caller's.
+pub(super) fn framed(preamble: Writer, payload: &[u8]) -> Result<Vec<u8>, SyncError> {
+    let mut w = preamble;
     w.u32(u32::try_from(payload.len()).map_err(|_| SyncError::TooLong("news"))?);
     w.u32(0);
     let mut bytes = w.into_bytes();
@@ -270,7 +276,8 @@ fn frame(magic: [u8; 4], payload: &[u8]) -> Result<Vec<u8>, SyncError> {
     Ok(bytes)
 }
 
-fn unframe(magic: [u8; 4], bytes: &[u8]) -> Result<Reader<'_>, SyncError> {
+/// The payload, once the checksum was seen to match.
+pub(super) fn unframe(magic: [u8; 4], bytes: &[u8]) -> Result<Reader<'_>, SyncError> {
     let mut r = Reader::new(bytes);
     r.preamble(magic)?;
     let len = r.u32()?;
