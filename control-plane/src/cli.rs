@@ -9,6 +9,7 @@ pub mod drain;
 pub mod explain;
 mod remote;
 pub mod render;
+pub mod report;
 pub mod serve;
 
 /// Exit code for arguments or a configuration that cannot be used.
@@ -32,6 +33,8 @@ pub enum Command {
     Undrain(drain::Args),
     /// Print what a gateway would decide about a request now, and why
     Explain(Box<explain::Args>),
+    /// Print what decisions brought, or would have brought in shadow
+    Report(report::Args),
     /// Print the KV events of a capture, one JSON object a line
     DecodeEvents(decode_events::Args),
     /// Print the text that a request becomes
@@ -51,6 +54,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Drain(args) => drain::run(&args, true),
         Command::Undrain(args) => drain::run(&args, false),
         Command::Explain(args) => explain::run(&args),
+        Command::Report(args) => report::run(&args),
         Command::DecodeEvents(args) => decode_events::run(&args),
         Command::Render(args) => render::run(&args),
         Command::Serve(args) => serve::serve(&args),

@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use prefix_picker_core::blocks::PoolKey;
 use prefix_picker_core::ids::{BlockHash, Epoch, ReplicaIndex};
 use prefix_picker_core::prompt::{Capability, Profile};
-use prefix_picker_core::sync::ProfileRecord;
+use prefix_picker_core::sync::{ProfileRecord, replica_name};
 use prefix_picker_core::table::{LookupLimits, Matches, TableShape, TableStore, lookup};
 use tokio::sync::{Notify, watch};
 
@@ -25,6 +25,7 @@ use crate::events::KvEventBatch;
 use crate::feedback::Feedback;
 use crate::index::{ApplyStats, IndexConfig, PoolIndex, StreamPosition};
 use crate::news::News;
+use crate::report::{ReplicaSays, Report};
 use crate::subscriber::Position;
 use crate::vocab::Vocab;
 
@@ -67,6 +68,7 @@ pub struct Engine {
     news: watch::Sender<u64>,
     feedback: Feedback,
     gateways: News,
+    report: Report,
 }
 
 /// Are blocks of prompt text of any use under this profile?
@@ -161,6 +163,15 @@ impl Engine {
                 config.replicas().map(|(pool, _)| pool),
             ),
             gateways: News::new(epoch.0),
+            report: Report::new(
+                config.pools.iter().map(|pool| pool.name.clone()),
+                config.replicas().map(|(pool, replica)| ReplicaSays {
+                    pool,
+                    label: replica.name.clone(),
+                    name: replica_name(&replica.endpoint.to_string(), replica.data_parallel_rank)
+                        .into_owned(),
+                }),
+            ),
         }
     }
 
@@ -168,6 +179,12 @@ impl Engine {
     #[must_use]
     pub fn gateways(&self) -> &News {
         &self.gateways
+    }
+
+    /// What decisions would have brought.
+    #[must_use]
+    pub fn report(&self) -> &Report {
+        &self.report
     }
 
     /// Whether predictions are right.

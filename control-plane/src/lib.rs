@@ -40,6 +40,7 @@ pub mod metrics;
 pub mod news;
 pub mod parts;
 pub mod profiles;
+pub mod report;
 pub mod scrape;
 pub mod serve;
 pub mod server;

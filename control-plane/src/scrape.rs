@@ -119,6 +119,9 @@ pub async fn run(
             metrics.cache_queries.get_or_create(labels).inc_by(queries);
             metrics.cache_hits.get_or_create(labels).inc_by(hits);
         }
+        if let Some(tokens) = figures.capacity_tokens {
+            engine.report().set_capacity(target.replica, tokens);
+        }
         let now_ms = ms_since(start);
         let scraped = Scraped {
             healthy: health.observe(healthy),

@@ -4,6 +4,8 @@
 //! |---|---|
 //! | `POST /v1/sync` | a poll (JSON) -> an answer (binary), see docs/wire-format.md; bearer token |
 //! | `POST /v1/news` | what a gateway tells the others, and is told ([`news`]); bearer token |
+//! | `POST /v1/decisions` | what became of a gateway's decisions ([`report`]); bearer token |
+//! | `GET /v1/report?since_s=SECONDS` | what is made of them ([`crate::report`]); any token |
 //! | `POST /v1/explain` | what a gateway would decide about a request ([`crate::explain`]); any token |
 //! | `POST /v1/adapters/forget` | `{"pool", "adapter"}`: drops what is known of a LoRA adapter; bearer token |
 //! | `POST /v1/replicas/{name}/drain`, `.../undrain` | takes a replica out of service or back in ([`admin`]); an operator's token |
@@ -35,6 +37,7 @@ pub mod auth;
 mod explain;
 mod news;
 mod refused;
+mod report;
 
 use auth::Tokens;
 pub use refused::Refused;
@@ -71,6 +74,8 @@ pub fn router(shared: Arc<Shared>) -> Router {
     Router::new()
         .route("/v1/sync", post(sync))
         .route("/v1/news", post(news::news))
+        .route("/v1/decisions", post(report::take))
+        .route("/v1/report", get(report::answer))
         .route(
             "/v1/explain",
             post(explain::answer).layer(DefaultBodyLimit::max(explain::BYTES_MAX)),

@@ -73,6 +73,22 @@ impl Remote {
 
     /// `POST`s a body to a path, given in segments.
     pub(super) fn post(&self, segments: &[&str], body: Vec<u8>) -> anyhow::Result<Answer> {
+        let request = self.client.post(self.url(segments)?);
+        self.send(
+            request
+                .header("content-type", "application/json")
+                .body(body),
+        )
+    }
+
+    /// `GET`s a path, given in segments, with a query.
+    pub(super) fn get(&self, segments: &[&str], query: &str) -> anyhow::Result<Answer> {
+        let mut url = self.url(segments)?;
+        url.set_query(Some(query));
+        self.send(self.client.get(url))
+    }
+
+    fn url(&self, segments: &[&str]) -> anyhow::Result<reqwest::Url> {
         let mut url = reqwest::Url::parse(&self.url)
             .ok()
             .filter(|url| url.scheme() == "http" && url.has_host())
@@ -80,11 +96,11 @@ impl Remote {
         if let Ok(mut path) = url.path_segments_mut() {
             path.pop_if_empty().extend(segments);
         }
-        let request = self.client.post(url).bearer_auth(&self.token);
-        let request = request
-            .header("content-type", "application/json")
-            .timeout(TIMEOUT)
-            .body(body);
+        Ok(url)
+    }
+
+    fn send(&self, request: reqwest::RequestBuilder) -> anyhow::Result<Answer> {
+        let request = request.bearer_auth(&self.token).timeout(TIMEOUT);
         self.runtime.block_on(async {
             let unreachable = || format!("the control plane at {} does not answer", self.url);
             let response = request.send().await.with_context(unreachable)?;

@@ -17,6 +17,8 @@ pub struct Figures {
     pub kv_usage: Option<f64>,
     /// Tokens per block.
     pub block_size: Option<u32>,
+    /// Tokens that the KV cache has room for.
+    pub capacity_tokens: Option<u64>,
     /// Prompt tokens looked up in the prefix cache, ever.
     pub cache_queries: Option<f64>,
     /// Of those, found there or by a connector.
@@ -118,11 +120,24 @@ pub fn figures(text: &str, rank: Option<u16>) -> Figures {
             "vllm:cache_config_info" => {
                 let size = label(labels, "block_size").and_then(|size| size.parse().ok());
                 figures.block_size = size.filter(|size| *size > 0).or(figures.block_size);
+                if let Some(tokens) = capacity(labels, figures.block_size) {
+                    *figures.capacity_tokens.get_or_insert_default() += tokens;
+                }
             }
             _ => {}
         }
     }
     figures
+}
+
+/// Tokens that a cache has room for: older versions of vLLM say only how many blocks it has.
+fn capacity(labels: &str, block_size: Option<u32>) -> Option<u64> {
+    let number = |name| {
+        let number = label(labels, name)?.parse::<u32>().ok()?;
+        Some(u64::from(number)).filter(|&number| number > 0)
+    };
+    let by_blocks = || Some(number("num_gpu_blocks")? * u64::from(block_size?));
+    number("kv_cache_size_tokens").or_else(by_blocks)
 }
 
 /// Name, labels between the braces, and what follows.

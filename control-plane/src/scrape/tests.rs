@@ -38,6 +38,7 @@ nonsense
             waiting: Some(10.0),
             kv_usage: Some(0.5004),
             block_size: Some(32),
+            capacity_tokens: None,
             cache_queries: Some(1500.0),
             cache_hits: Some(647.0),
             prefill: Some(Mean {
@@ -85,6 +86,27 @@ vllm:cache_config_info{block_size=\"16\",engine=\"0\"} 1.0
 }
 
 #[test]
+fn a_cache_has_room_for_so_many_tokens() {
+    let of = |labels: &str, rank| {
+        let line = |engine| format!("vllm:cache_config_info{{{labels},engine=\"{engine}\"}} 1.0\n");
+        figures(&(line(0) + &line(1)), rank).capacity_tokens
+    };
+    // As it says, or by its blocks; ranks are summed.
+    let says = r#"block_size="16",kv_cache_size_tokens="4000",num_gpu_blocks="256""#;
+    assert_eq!(of(says, None), Some(8_000));
+    assert_eq!(of(says, Some(1)), Some(4_000));
+    let before = r#"block_size="16",num_gpu_blocks="256""#;
+    assert_eq!(of(before, None), Some(8_192));
+    for unknown in [
+        r#"block_size="16",kv_cache_size_tokens="None",num_gpu_blocks="None""#,
+        r#"block_size="16",num_gpu_blocks="0""#,
+        r#"num_gpu_blocks="256""#,
+    ] {
+        assert_eq!(of(unknown, None), None, "{unknown}");
+    }
+}
+
+#[test]
 fn sglang_and_odd_values() {
     let got = figures(
         "sglang:num_running_reqs 3\nsglang:num_queue_reqs{a=\"b\"} 4\nsglang:token_usage NaN\n",
@@ -118,7 +140,10 @@ fn the_metrics_of_a_real_engine() {
     };
     let got = figures(&text, None);
     assert!(got.load().is_some(), "{got:?}");
-    assert_eq!(got.block_size, Some(32));
+    assert_eq!(
+        (got.block_size, got.capacity_tokens),
+        (Some(32), Some(4_096))
+    );
     assert!(got.prefill.is_some_and(|mean| mean.count > 0.0), "{got:?}");
     assert!(got.between_tokens.is_some_and(|mean| mean.sum > 0.0));
     assert!(got.prompt_tokens > Some(0.0) && got.computed_tokens > Some(0.0));

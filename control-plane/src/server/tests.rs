@@ -15,6 +15,7 @@ use crate::serve::Serve;
 
 mod admin;
 mod news;
+mod report;
 
 struct Running {
     base: String,
