@@ -14,6 +14,7 @@
 //! wrong is a [`reason::Reason`], a counter, and a request that continues.
 
 pub mod config;
+pub mod decisions;
 pub mod feedback;
 pub mod health;
 pub mod host;

@@ -161,6 +161,8 @@ pub struct Metrics {
     pub news_claims: MetricId,
     /// News that could not be told or heard.
     pub news_failures: MetricId,
+    /// Requests that the control plane's report lacks.
+    pub decisions_lost: MetricId,
     /// Longest work of one slice of an answer, in microseconds.
     pub slice: MetricId,
 }
@@ -226,6 +228,7 @@ impl Metrics {
             other_gateways: gauge("other_gateways"),
             news_claims: counter("news_claims_total"),
             news_failures: counter("news_failures_total"),
+            decisions_lost: counter("decisions_lost_total"),
             slice: histogram("sync_slice_microseconds"),
         }
     }

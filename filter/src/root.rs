@@ -38,6 +38,7 @@ impl Drop for Root {
         vm::with(&Envoy, |vm| {
             vm.poller.root_gone(self.id);
             vm.news.root_gone(self.id);
+            vm.decisions.root_gone(self.id);
         });
     }
 }

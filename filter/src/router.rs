@@ -11,6 +11,7 @@
 pub mod choose;
 pub mod debug;
 pub mod decide;
+pub mod decided;
 pub mod gate;
 pub mod held;
 pub mod history;
@@ -35,6 +36,7 @@ use crate::recent::{Claimed, SENT};
 use crate::vm::Vm;
 use debug::Debug;
 use decide::Plan;
+use decided::Decided;
 use gate::Gate;
 use prefix_picker_core::prompt::Api;
 use prefix_picker_core::recent::place;
@@ -111,6 +113,8 @@ pub struct Request {
     /// What its response will be compared with, until it was.
     expected: Option<Expected>,
     reading: Option<Reading>,
+    /// What will be told of it.
+    decided: Option<Box<Decided>>,
 }
 
 impl Default for Request {
@@ -132,6 +136,7 @@ impl Default for Request {
             debug: Debug::default(),
             expected: None,
             reading: None,
+            decided: None,
         }
     }
 }
@@ -303,6 +308,10 @@ impl Request {
                 self.ticket = Some(vm.loads.start(host, &view, first, brings));
                 vm.note_ours(host, &view, first);
             }
+            let decided = plan
+                .decided
+                .map(|draft| draft.sent(self.mode, place(first)));
+            self.decided = decided.map(Box::new);
             let ttl_ms = SENT_MS.saturating_add(plan.prefill_ms).min(SENT_MAX_MS);
             let claim = |look| SENT.claim(host, look, place(first), ttl_ms);
             self.claimed = plan.sent.into_iter().map(claim).collect();

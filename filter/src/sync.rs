@@ -15,7 +15,7 @@
 //! | `pp/token-id-pools` | pools that got token-id prompts, one a line |
 //!
 //! Others' are `pp/work/<n>` ([`crate::load`]), `pp/sent/<n>`, `pp/answers/<n>` and `pp/settling/<n>`
-//! ([`crate::recent`]), and the lease.
+//! ([`crate::recent`]), `pp/decisions` ([`crate::decisions`]), and the lease.
 //!
 //! Keys in Envoy's shared data are never freed. Their number is bounded by the largest table there
 //! was; a set of keys that is left behind is overwritten with empty values.
@@ -28,9 +28,9 @@ pub use poller::Poller;
 
 use crate::config::Config;
 use crate::host::Host;
-use crate::news;
 use crate::router::choose::look_around;
 use crate::vm::Vm;
+use crate::{decisions, news};
 
 /// Rewritten with each answer.
 pub const HEARD_KEY: &str = "pp/heard";
@@ -80,6 +80,7 @@ pub fn tick(vm: &mut Vm, host: &impl Host, config: &Config, root: u32) {
         look_around(vm, host, &view);
     }
     vm.health.tick(host, &vm.metrics);
+    decisions::hand_over(vm, host);
     let held_before = vm.lease.is_held();
     if !vm.lease.tick(host, now_us / 1_000) {
         vm.poller.stand_down();
@@ -90,6 +91,7 @@ pub fn tick(vm: &mut Vm, host: &impl Host, config: &Config, root: u32) {
         }
         poller::step(vm, host, config, root);
         news::step(vm, host, config, root);
+        decisions::step(vm, host, config, root);
     }
 }
 
@@ -101,7 +103,7 @@ pub fn answered(
     call: (u32, u32),
     sizes: (usize, usize),
 ) {
-    if !news::answered(vm, host, call, sizes) {
+    if !news::answered(vm, host, call, sizes) && !decisions::answered(vm, host, call, sizes.0) {
         poller::answered(vm, host, config, call, sizes);
     }
 }

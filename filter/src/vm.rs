@@ -3,6 +3,7 @@
 
 use std::cell::RefCell;
 
+use crate::decisions::Told;
 use crate::feedback::{Figures, NOTES};
 use crate::health::Health;
 use crate::host::Host;
@@ -40,6 +41,8 @@ pub struct Vm {
     pub poller: Poller,
     /// What gateways tell each other, in the VM that polls.
     pub news: News,
+    /// What became of decisions, to be told.
+    pub decisions: Told,
     /// When the control plane was last heard by this process.
     pub freshness: Freshness,
     /// Metric ids.
@@ -76,6 +79,7 @@ impl Vm {
             lease: Lease::new(id),
             poller: Poller::default(),
             news: News::default(),
+            decisions: Told::default(),
             freshness: Freshness::default(),
             metrics: Metrics::define(host),
             feedback: Figures::default(),

@@ -20,6 +20,7 @@ use crate::pools::{Table, View, Wanted};
 use crate::reason::Reason;
 use crate::recent::{Look, SENT};
 use crate::router::choose::{Placed, choose};
+use crate::router::decided::Draft;
 use crate::router::held::{self, Holdings};
 use crate::router::history::{self, History};
 use crate::router::stored_answers;
@@ -54,6 +55,8 @@ pub struct Plan {
     pub cost_us: Option<u64>,
     /// What the response is to be compared with, if the prompt was looked up.
     pub expected: Option<Expected>,
+    /// What is to be told of it, if the prompt was looked up.
+    pub decided: Option<Draft>,
     /// The response is asked for as a stream.
     pub streamed: bool,
     /// The pool takes full reports of what an engine has cached.
@@ -77,6 +80,7 @@ impl Plan {
             matched_tokens: None,
             cost_us: None,
             expected: None,
+            decided: None,
             streamed: false,
             full_reports: false,
             history: None,
@@ -98,6 +102,7 @@ impl Plan {
             prefill_ms: 0,
             predicted_tokens: None,
             expected: None,
+            decided: None,
             full_reports: false,
             history: None,
             sent: Vec::new(),
@@ -371,6 +376,7 @@ fn look_up(
     let comparable = whole && request.has_one_figure();
     plan.full_reports = head.full_reports;
     let looked_up = (&blocks, &found[..]);
+    plan.decided = Draft::of((view, pool), &plan, looked_up, &holdings, comparable);
     plan.expected = expected(vm, host, (view, pool), &plan, looked_up, comparable);
     let others = prompts.flatten();
     let others =

@@ -6,6 +6,7 @@ use prefix_picker_core::sync::replica_name;
 use prefix_picker_core::usage::Cached;
 
 use super::{Request, STATE_CACHED, Stage, history, stored_answers};
+use crate::decisions;
 use crate::feedback::Reading;
 use crate::health::outcome::Attempts;
 use crate::host::Host;
@@ -30,6 +31,14 @@ impl Request {
         let attempts = Attempts::read(host, status.parse().ok());
         self.tried.learn(vm, host, &self.named, &attempts);
         let as_named = self.check_served(vm, host, &attempts, status.starts_with('2'));
+        let served = attempts.served.as_deref().filter(|_| status == "200");
+        match (&mut self.decided, served) {
+            (Some(decided), Some(served)) => {
+                let as_chosen = self.named.first().is_some_and(|named| named == served);
+                decided.answered(served, as_chosen);
+            }
+            _ => self.decided = None,
+        }
         let content_type = host.response_header("content-type").unwrap_or_default();
         self.streamed = content_type.starts_with("text/event-stream");
         let readable = status == "200" && !end_of_stream;
@@ -42,7 +51,8 @@ impl Request {
         let keeper = attempts.served.filter(|_| keeps && readable);
         self.keeper = keeper.map(|served| replica_name(&served, self.dp_rank).into_owned());
         self.shadow = self.shadow.filter(|_| readable);
-        if self.expected.is_some() || self.keeper.is_some() || self.shadow.is_some() {
+        let told_of = self.decided.is_some() && readable;
+        if self.expected.is_some() || self.keeper.is_some() || self.shadow.is_some() || told_of {
             let encoding = host.response_header("content-encoding");
             self.reading = Some(Reading::of(&content_type, encoding.as_deref()));
         }
@@ -80,6 +90,9 @@ impl Request {
         let Some(reading) = self.reading.take() else {
             return;
         };
+        if let Some(decided) = &mut self.decided {
+            decided.told(reading.usage());
+        }
         if let (Some(predicted), Some(usage)) = (self.shadow.take(), reading.usage())
             && let Cached::Tokens(cached) = usage.cached
         {
@@ -113,6 +126,9 @@ impl Request {
         self.tried.end(vm, host, &self.named);
         // Nobody answered: nobody has computed it.
         self.take_back(host);
+        if let Some(ended) = self.decided.take().and_then(|decided| decided.ended()) {
+            decisions::note(vm, host, ended);
+        }
     }
 
     fn take_back(&mut self, host: &impl Host) {
