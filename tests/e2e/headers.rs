@@ -1,15 +1,18 @@
 //! Who may choose the endpoint.
 
+use std::time::Duration;
+
 use anyhow::{Result, ensure};
 use prefix_picker_tests::client::Client;
 use prefix_picker_tests::stack::{Options, Places, Stack};
+use serde_json::Value;
 
 use crate::faults::{chat, words};
 
 const HEADER: &str = "x-gateway-destination-endpoint";
 
 /// A route's metadata goes before the filter's configuration: in shadow endpoints are chosen and nothing is
-/// named, so that Envoy's own balancer decides.
+/// named, so that Envoy's own balancer decides. The control plane's report says what ours would have brought.
 pub(crate) async fn shadow(places: &Places) -> Result<()> {
     let route = "              - match: {prefix: \"/\"}\n";
     let metadata = "metadata: {filter_metadata: {prefix-picker: {mode: enforce, percent: 0}}}";
@@ -49,6 +52,48 @@ pub(crate) async fn shadow(places: &Places) -> Result<()> {
     ensure!(
         agreed < shadowed && predicted > 0 && cached > 0,
         "nothing was compared"
+    );
+    reported(&stack, (agreed, cached)).await
+}
+
+/// The report has the 20 requests, and what is known of them.
+async fn reported(stack: &Stack, (agreed, cached): (u64, u64)) -> Result<()> {
+    let mut told = Value::Null;
+    for _ in 0..50 {
+        told = stack.report()?;
+        if told["pools"][0]["shadow"]["requests"] == 20 {
+            break;
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let pool = &told["pools"][0];
+    let of = |path: &str| pool.pointer(path).and_then(Value::as_u64);
+    let shadow = |path: &str| of(&format!("/shadow/{path}")).unwrap_or(0);
+    ensure!(
+        shadow("requests") == 20 && of("/enforced/requests") == Some(0) && told["lost"] == 0,
+        "not the 20 requests: {told}"
+    );
+    ensure!(shadow("agreed") == agreed, "not {agreed} agreed: {told}");
+    ensure!(
+        shadow("measured/requests") == 20 && shadow("measured/cached_tokens") == cached,
+        "not {cached} tokens cached: {told}"
+    );
+    let prompt = shadow("prompt_tokens");
+    let chosen = shadow("predicted_today/chosen_hit_tokens");
+    let served = shadow("predicted_today/served_hit_tokens");
+    let would = shadow("counterfactual/hit_tokens");
+    println!(
+        "  of {prompt} tokens: {served} where they went, {chosen} where we chose, {would} if they had gone there"
+    );
+    // One prompt again and again: all but the first find it somewhere; each engine has it once it has
+    // got it.
+    ensure!(
+        chosen * 10 >= prompt * 7 && chosen < prompt && 0 < served && served <= chosen,
+        "predicted otherwise: {told}"
+    );
+    ensure!(
+        shadow("counterfactual/requests") == 20 && would * 10 >= prompt * 6 && would < prompt,
+        "counterfactual otherwise: {told}"
     );
     Ok(())
 }

@@ -1,5 +1,6 @@
 //! What the parts of an installation say about themselves.
 
+use std::process::Command;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
@@ -105,6 +106,30 @@ impl Stack {
         Ok(removed
             .filter_map(|l| l.rsplit(' ').next()?.parse::<u64>().ok())
             .sum())
+    }
+
+    /// What `prefix-picker report` says of the last hour, in JSON.
+    ///
+    /// # Errors
+    /// It fails, or says something else.
+    pub fn report(&self) -> Result<Value> {
+        let token = self.dir.join("gateway.token");
+        std::fs::write(&token, TOKEN)?;
+        let url = format!("http://127.0.0.1:{}", self.ports.control_plane);
+        let mut command = Command::new(self.places.bin.join("prefix-picker"));
+        command.args([
+            "report",
+            "--since",
+            "1h",
+            "--json",
+            "--url",
+            &url,
+            "--token-file",
+        ]);
+        let out = command.arg(token).output()?;
+        let said = String::from_utf8_lossy(&out.stderr);
+        ensure!(out.status.success(), "{}: {said}", out.status);
+        Ok(serde_json::from_slice(&out.stdout)?)
     }
 
     /// The control plane's metrics.
