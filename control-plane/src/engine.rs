@@ -61,6 +61,8 @@ pub struct PoolParts {
 pub struct Engine {
     pools: Vec<Pool>,
     profiles: Mutex<Vec<ProfileRecord>>,
+    /// Held from the reading of a profile until the head names the changed one.
+    profile_change: Mutex<()>,
     table: Mutex<TableStore>,
     fleet: Mutex<Fleet>,
     dirty: Notify,
@@ -152,6 +154,7 @@ impl Engine {
         let fleet = Fleet::new(heads, on_demand.collect(), replicas, &table, first_version);
         Self {
             profiles: Mutex::new(records(&pools)),
+            profile_change: Mutex::new(()),
             pools,
             table: Mutex::new(table),
             fleet: Mutex::new(fleet),

@@ -1,6 +1,7 @@
 //! What engines say of themselves, and what follows from it.
 
 use std::collections::BTreeMap;
+use std::sync::MutexGuard;
 
 use prefix_picker_core::ids::ReplicaIndex;
 use prefix_picker_core::prompt::Profile;
@@ -65,6 +66,7 @@ impl Engine {
     /// A replica's version. Where most engines of its pool now follow other rules than its prompts
     /// are rendered by, the pool's profile is replaced.
     pub fn set_version(&self, replica: ReplicaIndex, version: &str) {
+        let change = lock(&self.profile_change);
         let (pool, versions) = {
             let mut fleet = lock(&self.fleet);
             if !fleet.set_version(replica, version) {
@@ -85,7 +87,7 @@ impl Engine {
         let profile = lock(&of.profile).clone();
         if profile.rules != rules {
             tracing::warn!(pool = %of.name, version, "the engines' new version renders prompts in another way: the pool's index begins anew");
-            self.set_profile(pool, Profile { rules, ..profile });
+            self.replace_profile(&change, pool, Profile { rules, ..profile });
         }
     }
 
@@ -93,6 +95,10 @@ impl Engine {
     /// begins anew and its replicas are followed from the beginning; other pools notice nothing.
     /// Gateways match nothing in between: old hashes never equal new ones.
     pub fn set_profile(&self, pool: usize, profile: Profile) {
+        self.replace_profile(&lock(&self.profile_change), pool, profile);
+    }
+
+    fn replace_profile(&self, _change: &MutexGuard<'_, ()>, pool: usize, profile: Profile) {
         let Some(of) = self.pools.get(pool) else {
             return;
         };
@@ -110,6 +116,7 @@ impl Engine {
     /// The longest prompt that a replica's engine takes, in tokens. A pool's profile has the least of
     /// its replicas'. It changes no text, so that the pool's index stays and gateways go on matching.
     pub fn set_max_model_len(&self, replica: ReplicaIndex, tokens: u32) {
+        let _change = lock(&self.profile_change);
         let found = lock(&self.fleet).set_max_model_len(replica, tokens);
         let Some((pool, least)) = found else {
             return;
