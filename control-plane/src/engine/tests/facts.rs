@@ -249,24 +249,24 @@ fn versions_are_remembered() {
 fn profiles_change_one_at_a_time() {
     let dir = in_temp("profile-race");
     let engine = engine_of(&config(&dir));
-    let run = |work: &(dyn Fn(u32) + Sync)| (0..300).for_each(work);
-    std::thread::scope(|scope| {
-        scope.spawn(|| {
-            run(&|n| engine.set_version(A, if n % 2 == 0 { "0.10.0" } else { "0.32.0" }));
+    for n in 0..200 {
+        let version = if n % 2 == 0 { "0.10.0" } else { "0.32.0" };
+        std::thread::scope(|scope| {
+            scope.spawn(|| engine.set_version(A, version));
+            scope.spawn(|| engine.set_max_model_len(A, 1_000 + n));
+            scope.spawn(|| engine.set_max_model_len(OTHER_POOLS, 2_000 + n));
         });
-        scope.spawn(|| run(&|n| engine.set_max_model_len(A, 1_000 + n)));
-        scope.spawn(|| run(&|n| engine.set_max_model_len(OTHER_POOLS, 2_000 + n)));
-    });
-    let all = engine.answer(&Poll {
-        protocol: MAJOR,
-        ..Poll::default()
-    });
-    let sent: Vec<u64> = all.profiles.iter().map(|p| p.hash).collect();
-    for (pool, longest) in [(0, 1_299), (1, 2_299)] {
-        let profile = lock(&engine.pools()[pool].profile).clone();
-        assert_eq!(profile.max_model_len, longest);
-        assert_eq!(engine.head().pools[pool].profile_hash, profile.hash());
-        assert!(sent.contains(&profile.hash()), "{pool}");
+        let all = engine.answer(&Poll {
+            protocol: MAJOR,
+            ..Poll::default()
+        });
+        let sent: Vec<u64> = all.profiles.iter().map(|p| p.hash).collect();
+        for (pool, longest) in [(0, 1_000 + n), (1, 2_000 + n)] {
+            let profile = lock(&engine.pools()[pool].profile).clone();
+            assert_eq!(profile.max_model_len, longest);
+            assert_eq!(engine.head().pools[pool].profile_hash, profile.hash());
+            assert!(sent.contains(&profile.hash()), "{pool}");
+        }
     }
     std::fs::remove_dir_all(dir).unwrap();
 }
