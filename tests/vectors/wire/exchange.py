@@ -1,4 +1,4 @@
-"""The frozen messages since 1.2, from docs/wire-format.md alone. Versions differ by what is added behind."""
+"""The frozen messages since 1.1, from docs/wire-format.md alone. Versions differ by what is added behind."""
 import struct
 
 MASK = (1 << 64) - 1
@@ -71,7 +71,7 @@ def head():
         for index, state in [(0, 0), (1, 1), (2, 2), (9, 3)]
     ]
     adapters = [adapter("sql", [0, 2, 9]), adapter("gr\u00f6\u00dfe/v2", [1]), adapter("nowhere", [])]
-    paces = b"".join(u32(8000 + index) + u32(12500) + u16(100 * index) for index in [0, 1, 2, 9])
+    paces = b"".join(u32(8000 + index) + u32(12500) + u16(100 * index) for index in [0, 1, 2, 9]) if MINOR >= 2 else b""
     ranks = b"".join(u16(index - 1 if index else NO_RANK) for index in [0, 1, 2, 9]) if MINOR >= 3 else b""
     return (
         preamble(b"PPHD") + u64(0x1122334455667788) + u32(3) + u32(64) + u64(1000) + u64(42)
@@ -120,12 +120,12 @@ def news_answer():
     return framed(b"PPNA", u64(77) + u64(1002) + u64(40) + u8(1) + u16(2) + lists())
 
 
-
 def write(folder, minor):
     """All messages of version 1.`minor` into a folder."""
     global MINOR
     MINOR = minor
-    (folder / "news-report.hex").write_text(news_report().hex() + "\n")
-    (folder / "news-answer.hex").write_text(news_answer().hex() + "\n")
+    if minor >= 2:
+        (folder / "news-report.hex").write_text(news_report().hex() + "\n")
+        (folder / "news-answer.hex").write_text(news_answer().hex() + "\n")
     (folder / "head.hex").write_text(head().hex() + "\n")
     (folder / "answer-delta.hex").write_text(answer_delta().hex() + "\n")

@@ -1,96 +1,11 @@
-"""Writes the frozen messages beside this file, from docs/wire-format.md alone."""
+"""Writes the frozen messages beside this file."""
 import pathlib
-import struct
+import sys
 
 HERE = pathlib.Path(__file__).parent
-MASK = (1 << 64) - 1
-K2 = 0x324CAD49C629665B
-NONE = 0xFFFFFFFF
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(HERE.parent))
 
+import exchange  # noqa: E402
 
-def u8(n):
-    return struct.pack("<B", n)
-
-
-def u16(n):
-    return struct.pack("<H", n)
-
-
-def u32(n):
-    return struct.pack("<I", n)
-
-
-def u64(n):
-    return struct.pack("<Q", n)
-
-
-def string(text):
-    raw = text.encode()
-    return u16(len(raw)) + raw
-
-
-def listed(values):
-    return u16(len(values)) + b"".join(values)
-
-
-def preamble(magic):
-    return magic + u16(1) + u16(1)
-
-
-def checksum(parts):
-    total = 0x7070706700000001
-
-    def step(word):
-        nonlocal total
-        total ^= word
-        total = ((total << 29) | (total >> 35)) & MASK
-        total = total * K2 & MASK
-
-    for part in parts:
-        whole = len(part) // 8 * 8
-        for at in range(0, whole, 8):
-            step(int.from_bytes(part[at:at + 8], "little"))
-        step(int.from_bytes(part[whole:], "little"))
-        step(len(part))
-    return total ^ (total >> 32)
-
-
-def adapter(name, replicas):
-    first = replicas[0] if replicas else 0
-    bits = bytearray((replicas[-1] - first) // 8 + 1 if replicas else 0)
-    for replica in replicas:
-        bits[(replica - first) // 8] |= 1 << (replica - first) % 8
-    return string(name) + u16(first) + u16(len(bits)) + bytes(bits)
-
-
-def head():
-    pool = string("demo") + bytes([7] * 32) + u64(0xFEED) + u32(16) + u32(4210) + u8(1)
-    pool += listed([string("demo"), string("d\u00e9mo")]) + listed([string("pool")])
-    replicas = [
-        u16(index) + u16(0) + u8(state) + u32(3) + u32(index) + u16(999) + string(f"127.0.0.1:{8101 + index}")
-        for index, state in [(0, 0), (1, 1), (2, 2), (9, 3)]
-    ]
-    adapters = [adapter("sql", [0, 2, 9]), adapter("gr\u00f6\u00dfe/v2", [1]), adapter("nowhere", [])]
-    return (
-        preamble(b"PPHD") + u64(0x1122334455667788) + u32(3) + u32(64) + u64(1000) + u64(42)
-        + listed([pool]) + listed(replicas) + listed(adapters)
-    )
-
-
-def section(kind, flags, body):
-    return u16(kind) + u16(flags) + u32(len(body)) + body
-
-
-def answer_delta():
-    page_delta = u32(0) + u32(2) + u64(MASK) + u32(9) + bytes([5] * 9) + u64(0) + u32(NONE)
-    payload = (
-        section(3, 0x8001, u64(3) + u64(9))
-        + section(5, 0x8000, u32(3) + bytes([1, 2, 3]))
-        + section(6, 0x8000, page_delta)
-    )
-    header = preamble(b"PPSA") + u64(5) + u32(1) + u32(4) + u32(3) + u32(len(payload))
-    return header + u64(checksum([header, payload])) + payload
-
-
-(HERE / "head.hex").write_text(head().hex() + "\n")
-(HERE / "answer-delta.hex").write_text(answer_delta().hex() + "\n")
+exchange.write(HERE, 1)
