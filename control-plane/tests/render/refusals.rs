@@ -219,6 +219,24 @@ fn a_broken_template_is_named_by_its_file() {
 }
 
 #[test]
+fn what_a_template_says_when_it_fails_is_shown() {
+    let failing = |template: &str| {
+        let files = [
+            ("chat_template.jinja", template),
+            ("tokenizer.json", TOKENIZER),
+        ];
+        with_folder("failing-template", &files, 3)
+    };
+    let said = failing("one\n{{ raise_exception('ask nicely') }}");
+    assert!(
+        said.contains("ask nicely (line 2 of the template)"),
+        "{said}"
+    );
+    let said = failing("{{ messages|sorted_by_mood }}");
+    assert!(said.contains("sorted_by_mood"), "{said}");
+}
+
+#[test]
 fn a_request_that_cannot_be_read_is_told_where() {
     let args = &CHATS;
     let said = with_model(args, "{\n  \"messages\": [,]}", 3);
@@ -270,7 +288,7 @@ fn a_conversation_that_fails_is_told_where_and_why() {
         ("line 4", "`messages` is missing"),
         ("line 5", "`messages`: expected a list"),
         ("line 6", "expected an object"),
-        ("line 7", "template"),
+        ("line 7", "no user (line 1 of the template)"),
     ];
     assert_eq!(said.len(), expected.len(), "{said:?}");
     for (said, (line, what)) in said.iter().zip(expected) {

@@ -48,10 +48,27 @@ impl BareTemplate {
     /// [`Skip::InvalidJson`], [`Skip::InvalidRequest`] (no list of messages), [`Skip::TemplateError`]
     /// or [`Skip::TemplateLimit`].
     pub fn render(&self, conversation: &[u8], now_unix_s: i64) -> Result<String, Skip> {
-        let value: Value = serde_json::from_slice(conversation).map_err(|_| Skip::InvalidJson)?;
+        self.render_with(conversation, now_unix_s, &Work::unlimited())
+    }
+
+    /// What it says when it fails: its message and the line in its source, for people. `None` if it does
+    /// not fail.
+    #[must_use]
+    pub fn failure(&self, conversation: &[u8], now_unix_s: i64) -> Option<String> {
+        let work = Work::unlimited();
+        self.render_with(conversation, now_unix_s, &work).err()?;
+        work.failure()
+    }
+
+    fn render_with(
+        &self,
+        conversation: &[u8],
+        now_unix_s: i64,
+        work: &Work,
+    ) -> Result<String, Skip> {
+        let value = work.read_json(conversation)?;
         let variables = variables(&value)?;
-        self.0
-            .render(variables, Clock::at(now_unix_s, 0), &Work::unlimited())
+        self.0.render(variables, Clock::at(now_unix_s, 0), work)
     }
 }
 

@@ -157,11 +157,30 @@ impl CompiledProfile {
         max: usize,
     ) -> Vec<Result<Prompt, Skip>> {
         let work = Work::new(request.bytes, request.values_left);
-        match apis::inputs(request, &self.probes, &self.profile.rules, max, &work) {
+        self.render_with(request, now_unix_s, max, &work)
+    }
+
+    /// What the template says when it fails at the first prompt: its message and the line in its
+    /// source, for people. `None` if it does not fail.
+    #[must_use]
+    pub fn template_failure(&self, request: &ParsedRequest, now_unix_s: i64) -> Option<String> {
+        let work = Work::new(request.bytes, request.values_left);
+        self.render_with(request, now_unix_s, 1, &work);
+        work.failure()
+    }
+
+    fn render_with(
+        &self,
+        request: &ParsedRequest,
+        now_unix_s: i64,
+        max: usize,
+        work: &Work,
+    ) -> Vec<Result<Prompt, Skip>> {
+        match apis::inputs(request, &self.probes, &self.profile.rules, max, work) {
             Err(skip) => vec![Err(skip)],
             Ok(inputs) if inputs.is_empty() => vec![Err(Skip::InvalidRequest)],
             Ok(inputs) => {
-                let render = |input| self.render_input(request, input, &work, now_unix_s);
+                let render = |input| self.render_input(request, input, work, now_unix_s);
                 inputs.into_iter().map(render).collect()
             }
         }

@@ -237,7 +237,7 @@ fn tool_call(call: &Value, style: Style) -> Result<Value, Skip> {
 fn arguments(given: Option<Value>, style: Style) -> Result<Value, Skip> {
     let parsed = match &given {
         Some(value) => match value.as_str() {
-            Some(text) => match style.work.read_json(text) {
+            Some(text) => match style.work.read_json(text.as_bytes()) {
                 Err(Skip::InvalidJson) if only_python_reads(text) => {
                     return Err(Skip::Unsupported);
                 }

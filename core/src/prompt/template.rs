@@ -96,10 +96,14 @@ impl Template {
         // Cheap: everything in it is shared.
         let mut env = self.env.clone();
         env.set_fuel(Some(work.fuel()));
-        let template = env.get_template(NAME).map_err(skip)?;
+        let template = env.get_template(NAME).map_err(|error| skip(&error))?;
         let variables = Value::from_pairs(variables);
         work.set_fuel(0);
-        let done = template.render_captured(variables).map_err(skip)?;
+        let done = template.render_captured(variables).map_err(|error| {
+            let why = skip(&error);
+            work.note_failure(error);
+            why
+        })?;
         let fuel = done.state().fuel_levels();
         work.set_fuel(fuel.map_or(0, |(_, left)| left));
         Ok(done.into_output())
@@ -109,7 +113,7 @@ impl Template {
 /// vLLM asks with plain Jinja2, in which these are not there.
 const NOT_PLAIN: [&str; 2] = ["generation %}", "generation -%}"];
 
-fn skip(error: Error) -> Skip {
+fn skip(error: &Error) -> Skip {
     match error.kind() {
         ErrorKind::OutOfFuel => Skip::TemplateLimit,
         _ => Skip::TemplateError,

@@ -6,7 +6,7 @@
 //! that are not taken as they are have limits of their own, one for the whole request, whatever number
 //! of prompts it has. What goes beyond is picked by load.
 
-use core::cell::Cell;
+use core::cell::{Cell, RefCell};
 
 use super::Skip;
 
@@ -42,6 +42,8 @@ pub(super) struct Work {
     values: Cell<u32>,
     fuel: Cell<u64>,
     characters: Cell<usize>,
+    /// What a template failed with, for people.
+    failure: RefCell<Option<minijinja::Error>>,
 }
 
 impl Work {
@@ -53,6 +55,7 @@ impl Work {
             values: Cell::new(values),
             fuel: Cell::new(fuel.saturating_add(BASE_FUEL).min(FUEL_MAX)),
             characters: Cell::new(CHARACTERS_MAX),
+            failure: RefCell::default(),
         }
     }
 
@@ -62,16 +65,17 @@ impl Work {
             values: Cell::new(u32::MAX),
             fuel: Cell::new(FUEL_MAX),
             characters: Cell::new(usize::MAX),
+            failure: RefCell::default(),
         }
     }
 
-    /// Reads JSON text that is a string in the body.
+    /// Reads JSON text, such as a string in the body.
     ///
     /// # Errors
     /// [`Skip::InvalidJson`], [`Skip::TooComplex`].
-    pub(super) fn read_json(&self, text: &str) -> Result<minijinja::Value, Skip> {
+    pub(super) fn read_json(&self, text: &[u8]) -> Result<minijinja::Value, Skip> {
         let mut values = self.values.get();
-        let value = super::json::read(text.as_bytes(), &mut values);
+        let value = super::json::read(text, &mut values);
         self.values.set(values);
         value
     }
@@ -84,6 +88,25 @@ impl Work {
     /// What a template left of it.
     pub(super) fn set_fuel(&self, left: u64) {
         self.fuel.set(left);
+    }
+
+    /// Keeps what a template failed with.
+    pub(super) fn note_failure(&self, error: minijinja::Error) {
+        *self.failure.borrow_mut() = Some(error);
+    }
+
+    /// What a template failed with: its message, and the line in its source.
+    pub(super) fn failure(&self) -> Option<String> {
+        let failure = self.failure.borrow();
+        let error = failure.as_ref()?;
+        let said = match error.detail() {
+            Some(detail) => detail.to_owned(),
+            None => error.kind().to_string(),
+        };
+        Some(match error.line() {
+            Some(line) => format!("{said} (line {line} of the template)"),
+            None => said,
+        })
     }
 
     /// Takes text to be gone through character by character.

@@ -37,7 +37,8 @@ pub(super) fn run(
             }
             Ok(text) => serde_json::to_writer(&mut out, &text)?,
             Err(skip) => {
-                eprintln!("{file}, line {}{}", number + 1, why(line, skip));
+                let failure = template.failure(line, now);
+                eprintln!("{file}, line {}{}", number + 1, why(line, skip, failure));
                 out.extend_from_slice(b"error");
             }
         }
@@ -48,7 +49,7 @@ pub(super) fn run(
 }
 
 /// Where in its line a conversation is wrong, and how.
-fn why(line: &[u8], skip: Skip) -> String {
+fn why(line: &[u8], skip: Skip, failure: Option<String>) -> String {
     let conversation: Value = match serde_json::from_slice(line) {
         Ok(conversation) => conversation,
         Err(error) => {
@@ -67,5 +68,8 @@ fn why(line: &[u8], skip: Skip) -> String {
         Skip::InvalidRequest => "`messages`: expected a list",
         _ => skip.explain(),
     };
-    format!(": {what}")
+    match failure {
+        Some(said) => format!(": {what}: {said}"),
+        None => format!(": {what}"),
+    }
 }

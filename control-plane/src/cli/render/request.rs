@@ -63,7 +63,14 @@ pub(super) fn run(model: &model::Args, args: &Args, now: Option<i64>) -> anyhow:
         Ok(request) => compiled.render(request, now),
         Err(skip) => Err(*skip),
     };
-    let rendered = rendered.map_err(|skip| (skip, explain(profile, api, skip, request, &body)));
+    let rendered = rendered.map_err(|skip| {
+        let why = explain(profile, api, skip, request, &body);
+        let parsed = parsed.as_ref().ok();
+        match parsed.and_then(|request| compiled.template_failure(request, now)) {
+            Some(said) => (skip, format!("{why}: {said}")),
+            None => (skip, why),
+        }
+    });
     if !args.json {
         return print_plain(rendered);
     }
