@@ -3,8 +3,8 @@
 //! Most of a request is long strings, dense in escapes where they hold code. `serde_json` looks at
 //! four bytes at a time on wasm32, where words are 32 bits wide, and moves what stands between two
 //! escapes by a call of its own; here 64 bytes are looked at together, and 32 or 64 moved. Numbers,
-//! but for plain integers, are left to `serde_json`. What is refused and what values come out is the
-//! same, which tests compare.
+//! but for integers, are left to `serde_json`. What is refused and what values come out is the same,
+//! which tests compare, but for integers: Python keeps them whole however long they are.
 
 mod scan;
 
