@@ -1,28 +1,13 @@
 """Writes the frozen message beside this file, from docs/wire-format.md alone."""
 import pathlib
 import struct
+import sys
 
 HERE = pathlib.Path(__file__).parent
-MASK = (1 << 64) - 1
-K2 = 0x324CAD49C629665B
+sys.dont_write_bytecode = True
+sys.path.insert(0, str(HERE.parent))
 
-
-def checksum(parts):
-    total = 0x7070706700000001
-
-    def step(word):
-        nonlocal total
-        total ^= word
-        total = ((total << 29) | (total >> 35)) & MASK
-        total = total * K2 & MASK
-
-    for part in parts:
-        whole = len(part) // 8 * 8
-        for at in range(0, whole, 8):
-            step(int.from_bytes(part[at:at + 8], "little"))
-        step(int.from_bytes(part[whole:], "little"))
-        step(len(part))
-    return total ^ (total >> 32)
+from exchange import MASK, checksum  # noqa: E402
 
 
 def record(flags, chosen, tokens, marks):
