@@ -25,6 +25,7 @@ pub mod mode;
 pub mod news;
 pub mod pools;
 pub mod profiles;
+pub mod quiet;
 pub mod reason;
 pub mod recent;
 pub mod replicas;

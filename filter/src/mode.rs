@@ -25,35 +25,47 @@ pub enum Mode {
 }
 
 impl Mode {
+    /// Without quotes YAML takes `off` and `on` for a truth value, which Envoy gives as one byte.
     fn named(name: &[u8]) -> Option<Self> {
         match name {
-            b"enforce" => Some(Self::Enforce),
+            b"enforce" | b"on" | [1] => Some(Self::Enforce),
             b"shadow" => Some(Self::Shadow),
-            b"off" => Some(Self::Off),
+            b"off" | [0] => Some(Self::Off),
             _ => None,
         }
     }
 
     /// The mode of the request in hand. Of those to enforce, `percent` in a hundred are; the others are
-    /// in shadow. What cannot be read of the route's metadata says nothing.
-    #[must_use]
-    pub fn of_request(host: &impl Host, config: &Config, random: u64) -> Self {
+    /// in shadow.
+    ///
+    /// # Errors
+    /// The field of the route's metadata that cannot be read. Such a request is best in shadow: whoever
+    /// wrote the field wanted less than the configuration's.
+    pub fn of_request(
+        host: &impl Host,
+        config: &Config,
+        random: u64,
+    ) -> Result<Self, &'static str> {
         let field = |name| {
             let [a, b, c, d] = METADATA;
             host.property(&[a, b, c, d, name])
         };
-        let mode = field("mode").and_then(|name| Self::named(&name));
-        let mode = mode.unwrap_or(config.mode);
+        let mode = match field("mode") {
+            Some(name) => Self::named(&name).ok_or("mode")?,
+            None => config.mode,
+        };
         if mode != Self::Enforce {
-            return mode;
+            return Ok(mode);
         }
-        let percent = field("percent").and_then(|bytes| percent(&bytes));
-        let percent = percent.unwrap_or(config.percent);
-        if random % 100 < u64::from(percent) {
+        let percent = match field("percent") {
+            Some(bytes) => percent(&bytes).ok_or("percent")?,
+            None => config.percent,
+        };
+        Ok(if random % 100 < u64::from(percent) {
             Self::Enforce
         } else {
             Self::Shadow
-        }
+        })
     }
 }
 
@@ -86,22 +98,32 @@ mod tests {
 
     fn enforced(host: &FakeHost, config: &Config) -> usize {
         let modes = (0..100).map(|random| Mode::of_request(host, config, random));
-        modes.filter(|&mode| mode == Mode::Enforce).count()
+        modes.filter(|&mode| mode == Ok(Mode::Enforce)).count()
     }
 
     #[test]
     fn the_routes_word_goes_before_the_configurations() {
         let host = FakeHost::default();
         let plain = config("");
-        assert_eq!(Mode::of_request(&host, &plain, 99), Mode::Enforce);
+        assert_eq!(Mode::of_request(&host, &plain, 99), Ok(Mode::Enforce));
         let shadow = config(r#", "mode": "shadow""#);
-        assert_eq!(Mode::of_request(&host, &shadow, 0), Mode::Shadow);
-        set(&host, "mode", b"off");
-        assert_eq!(Mode::of_request(&host, &plain, 0), Mode::Off);
-        set(&host, "mode", b"enforce");
-        assert_eq!(Mode::of_request(&host, &shadow, 0), Mode::Enforce);
-        set(&host, "mode", b"sometimes");
-        assert_eq!(Mode::of_request(&host, &shadow, 0), Mode::Shadow);
+        assert_eq!(Mode::of_request(&host, &shadow, 0), Ok(Mode::Shadow));
+        for (value, mode) in [
+            (&b"off"[..], Mode::Off),
+            (b"\0", Mode::Off),
+            (b"\x01", Mode::Enforce),
+            (b"enforce", Mode::Enforce),
+            (b"shadow", Mode::Shadow),
+        ] {
+            set(&host, "mode", value);
+            for config in [&plain, &shadow] {
+                assert_eq!(Mode::of_request(&host, config, 0), Ok(mode), "{value:?}");
+            }
+        }
+        for odd in [&b"sometimes"[..], b"Enforce", b"", &5.0f64.to_le_bytes()] {
+            set(&host, "mode", odd);
+            assert_eq!(Mode::of_request(&host, &plain, 0), Err("mode"), "{odd:?}");
+        }
     }
 
     #[test]
@@ -113,16 +135,18 @@ mod tests {
             (b"0", 0),
             (b"100", 100),
             (&25.0f64.to_le_bytes(), 25),
-            (b"101", 30),
-            (b"-1", 30),
-            (b"many", 30),
-            (&f64::NAN.to_le_bytes(), 30),
+            (b"101", 0),
+            (b"-1", 0),
+            (b"many", 0),
+            (b"100%", 0),
+            (b"", 0),
+            (&f64::NAN.to_le_bytes(), 0),
         ] {
             set(&host, "percent", value);
             let config = config(r#", "percent": 30"#);
             assert_eq!(enforced(&host, &config), expected, "{value:?}");
         }
         let shadow = Mode::of_request(&host, &config(r#", "percent": 0"#), 0);
-        assert_eq!(shadow, Mode::Shadow);
+        assert_eq!(shadow, Err("percent"));
     }
 }

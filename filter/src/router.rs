@@ -151,12 +151,20 @@ impl Request {
         end_of_stream: bool,
     ) -> Flow {
         // Not a client's to set: instructions to Envoy's balancer, and to the engine's.
+        // Unseen: a value that is empty or no text could hide others of the same name.
         for header in [DESTINATION_HEADER, RANK_HEADER] {
-            if host.request_header(header).is_some() {
-                host.remove_request_header(header);
-            }
+            host.remove_request_header(header);
         }
-        self.mode = Mode::of_request(host, config, vm.random.draw());
+        let mode = Mode::of_request(host, config, vm.random.draw());
+        self.mode = mode.unwrap_or_else(|field| {
+            if vm.odd_routes.is_over(host) {
+                log::warn!(
+                    "a route's metadata has a prefix-picker.{field} that cannot be read: its requests are \
+                     in shadow (mode: enforce, shadow or off; percent: 0 to 100)"
+                );
+            }
+            Mode::Shadow
+        });
         if self.mode == Mode::Off {
             return self.pass(vm, host, Reason::Off);
         }

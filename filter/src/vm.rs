@@ -13,6 +13,7 @@ use crate::metrics::Metrics;
 use crate::news::News;
 use crate::pools::{HeadCache, View};
 use crate::profiles::Profiles;
+use crate::quiet::Quiet;
 use crate::recent::SENT;
 use crate::replicas::Replicas;
 use crate::router::missed::Missed;
@@ -49,6 +50,8 @@ pub struct Vm {
     pub metrics: Metrics,
     /// Predictions against what engines report.
     pub feedback: Figures,
+    /// Complaints about routes' metadata.
+    pub odd_routes: Quiet,
     /// Overrides that Envoy did not obey.
     pub missed: Missed,
     /// Full reports asked for.
@@ -83,6 +86,7 @@ impl Vm {
             freshness: Freshness::default(),
             metrics: Metrics::define(host),
             feedback: Figures::default(),
+            odd_routes: Quiet::default(),
             missed: Missed::default(),
             reports: Reports::default(),
             untimed: 0,

@@ -1,6 +1,8 @@
 //! Engines with several data-parallel ranks behind one endpoint.
 
 use std::collections::BTreeSet;
+use std::ffi::{OsStr, OsString};
+use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
@@ -9,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use prefix_picker_tests::client::{Client, Reply};
 use prefix_picker_tests::ports;
 use prefix_picker_tests::process::Process;
-use prefix_picker_tests::stack::{Options, Places, Stack};
+use prefix_picker_tests::stack::{Options, Places, Stack, wait};
 use serde_json::{Value, json};
 
 use crate::faults::words;
@@ -189,7 +191,36 @@ pub(crate) async fn ranks(places: &Places, short: bool) -> Result<()> {
     // Not for a prompt either: an engine would refuse a rank that it does not have.
     let (status, body) = client.get_with("/v1/models", &[(RANK, "7")]).await?;
     ensure!(status == 200, "/v1/models: {status} {body}");
+    no_rank_hides(&stack).await?;
     one_engine_gone(&mut stack, &mut engines, &client, &mut talks).await
+}
+
+/// A value that is empty or no text does not hide another of the same name.
+async fn no_rank_hides(stack: &Stack) -> Result<()> {
+    for (n, first) in [&b":  \xff"[..], b";"].into_iter().enumerate() {
+        let id = format!("ranks-hidden-{n}");
+        let mut odd = OsString::from(RANK);
+        odd.push(OsStr::from_bytes(first));
+        let mut curl = Command::new("curl");
+        curl.args(["-s", "--noproxy", "*", "--max-time", "20", "-H"]);
+        curl.arg(odd).args(["-H", &format!("{RANK}: 1")]);
+        curl.args(["-H", &format!("x-request-id: {id}")]);
+        curl.arg(format!("http://127.0.0.1:{}/v1/models", stack.ports.envoy));
+        ensure!(curl.output().context("curl")?.status.success(), "{id}");
+        let file = stack.dir.join("envoy.log");
+        let logged = || {
+            let text = std::fs::read(&file).unwrap_or_default();
+            let text = String::from_utf8_lossy(&text);
+            let line = text.lines().find(|line| line.contains(&id));
+            line.map(str::to_owned)
+        };
+        let patience = Duration::from_secs(5);
+        wait("the log", patience, async || logged().is_some()).await?;
+        let logged = logged().context("no line")?;
+        let line: Value = serde_json::from_str(&logged)?;
+        ensure!(line["asked_rank"].is_null(), "{id}: {logged}");
+    }
+    Ok(())
 }
 
 /// The control plane has all ranks' events.

@@ -4,15 +4,13 @@
 //! load-balancing policy is not `override_host`.
 
 use crate::host::Host;
-
-/// Between two lines in Envoy's log, in microseconds.
-const QUIET_US: u64 = 60_000_000;
+use crate::quiet::Quiet;
 
 /// Overrides that were missed, in this VM.
 #[derive(Debug, Default)]
 pub struct Missed {
     count: u64,
-    told_us: Option<u64>,
+    quiet: Quiet,
 }
 
 impl Missed {
@@ -21,13 +19,7 @@ impl Missed {
     #[must_use]
     pub fn note(&mut self, host: &impl Host, named: &str, served: &str) -> Option<String> {
         self.count += 1;
-        let now_us = host.monotonic_us();
-        let quiet = |told: u64| now_us.saturating_sub(told) < QUIET_US;
-        if self.told_us.is_some_and(quiet) {
-            return None;
-        }
-        self.told_us = Some(now_us);
-        Some(format!(
+        self.quiet.is_over(host).then(|| format!(
             "{named} was named, but {served} served: does the Envoy cluster have that endpoint, and \
              override_host as its policy? ({} such requests in this worker so far)",
             self.count
@@ -53,7 +45,7 @@ mod tests {
         for _ in 0..5 {
             assert_eq!(missed.note(&host, "a", "b"), None);
         }
-        host.now_us.set(QUIET_US);
+        host.advance_ms(60_000);
         let line = missed.note(&host, "a", "b").unwrap();
         assert!(line.contains("(7 such"), "{line}");
     }
