@@ -83,7 +83,15 @@ impl Raw {
                 wrong.push(format!("{place}.name: another pool has it too"));
             }
             pool.check_replicas(&place, at, &mut replicas, wrong);
-            pools.push(pool.check(&place, wrong));
+            let pool = pool.check(&place, wrong);
+            let same = |p: &PoolHead| p.models == pool.models && p.clusters == pool.clusters;
+            if let Some(first) = pools.iter().position(same) {
+                wrong.push(format!(
+                    "{place}: pools[{first}] takes all of its requests, having the same `models` and \
+                     `clusters`: give each pool its own of one of them"
+                ));
+            }
+            pools.push(pool);
         }
         if replicas.len() > REPLICAS_MAX {
             wrong.push(format!("standalone: at most {REPLICAS_MAX} replicas"));

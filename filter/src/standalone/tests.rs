@@ -113,6 +113,12 @@ fn errors_say_what_and_where() {
     for (pools, said) in [
         ("[]", "standalone.pools: 1 to 64"),
         (
+            r#"[{"name": "a", "models": ["m"], "replicas": [{"endpoint": "1.2.3.4:5"}]},
+                {"name": "b", "replicas": [{"endpoint": "1.2.3.4:6"}]},
+                {"name": "c", "replicas": [{"endpoint": "1.2.3.4:7"}]}]"#,
+            "standalone.pools[2]: pools[1] takes all of its requests",
+        ),
+        (
             r#"[{"name": "", "replicas": [{"endpoint": "1.2.3.4:5"}]}]"#,
             "standalone.pools[0].name",
         ),
