@@ -101,6 +101,18 @@ fn check_names_all_errors_and_ends_with_2() {
             .contains("1 pool(s), 1 replica(s)")
     );
 
+    let before = std::fs::read_to_string(&config).unwrap();
+    let files = "admin_token_files: [/nowhere/admin]\nfleet_secret_file: /nowhere/secret\n";
+    std::fs::write(&config, format!("{files}{before}")).unwrap();
+    let no_files = program().arg("check").arg("--config").arg(&config).output();
+    let no_files = no_files.unwrap();
+    assert_eq!(no_files.status.code(), Some(2));
+    let errors = String::from_utf8(no_files.stderr).unwrap();
+    for file in ["/nowhere/admin", "/nowhere/secret"] {
+        assert!(errors.contains(file), "{errors}");
+    }
+    std::fs::write(&config, before).unwrap();
+
     let text = std::fs::read_to_string(&config)
         .unwrap()
         .replace("listen:", "lisen:")

@@ -8,7 +8,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::config::{Config, ConfigError, LogFormat};
 use crate::parts;
-use crate::serve::Serve;
+use crate::serve::{Serve, unusable_secrets};
 
 /// Exit code for a configuration that is refused.
 const BAD_CONFIG: u8 = 2;
@@ -55,6 +55,10 @@ pub fn check(args: &Args) -> anyhow::Result<ExitCode> {
         Err(error) => return Ok(refuse(args, &error)),
     };
     let mut fine = true;
+    for error in unusable_secrets(&config) {
+        fine = false;
+        eprintln!("{}: {error:#}", args.config.display());
+    }
     let mut notes = Vec::new();
     for pool in &config.pools {
         match parts::load(pool) {
