@@ -45,10 +45,10 @@ test-wasm: ## core's tests as wasm: wasm32-unknown-unknown under node, wasm32-wa
 	@tools/test-wasm.sh
 
 e2e: build ## the whole end-to-end suite in real Envoy (CASE=name for one case; CASE=list lists them)
-	ENVOY=$$(tools/envoy.sh) cargo test -p prefix-picker-tests --test e2e -- $(CASE)
+	ENVOY=$$(tools/envoy.sh) cargo test --test e2e -- $(CASE)
 
 e2e-short: build
-	ENVOY=$$(tools/envoy.sh) cargo test -p prefix-picker-tests --test e2e -- --short
+	ENVOY=$$(tools/envoy.sh) cargo test --test e2e -- --short
 
 test-vllm: build ## the accuracy case on two real vLLM engines (installs 2.6 GB into .tools/vllm the first time)
 	tests/vllm/run.sh
