@@ -12,6 +12,7 @@ use prefix_picker_core::sync::decisions::{Decision, Decisions, RECORDS_MAX};
 
 use crate::config::Config;
 use crate::host::Host;
+use crate::sync::{BINARY, post};
 use crate::vm::Vm;
 
 const OUTBOX_KEY: &str = "pp/decisions";
@@ -110,13 +111,7 @@ pub fn step(vm: &mut Vm, host: &impl Host, config: &Config, root: u32) {
     let Ok(decisions) = Decisions::decode(&outbox.bytes) else {
         return;
     };
-    let headers = [
-        (":method", "POST"),
-        (":path", "/v1/decisions"),
-        (":authority", config.authority.as_str()),
-        ("authorization", config.authorization.as_str()),
-        ("content-type", "application/octet-stream"),
-    ];
+    let to = ("/v1/decisions", BINARY);
     let records = u32::try_from(decisions.records.len()).unwrap_or(u32::MAX);
     let mut call = Call {
         token: 0,
@@ -125,7 +120,7 @@ pub fn step(vm: &mut Vm, host: &impl Host, config: &Config, root: u32) {
         records,
         lost: decisions.lost,
     };
-    match host.call(&config.cluster, &headers, &outbox.bytes, TIMEOUT_MS) {
+    match post(host, config, to, &outbox.bytes, TIMEOUT_MS) {
         Ok(token) => {
             call.token = token;
             vm.decisions.call = Some(call);

@@ -25,6 +25,7 @@ use crate::load::remote;
 use crate::pools::View;
 use crate::recent::{Claimed, SENT};
 use crate::sync::poller::gateway;
+use crate::sync::{BINARY, post};
 use crate::vm::Vm;
 
 const OUTBOX_KEY: &str = "pp/outbox";
@@ -192,14 +193,7 @@ fn send(
     };
     let now_us = host.monotonic_us();
     let body = report.encode().ok()?;
-    let headers = [
-        (":method", "POST"),
-        (":path", "/v1/news"),
-        (":authority", config.authority.as_str()),
-        ("authorization", config.authorization.as_str()),
-        ("content-type", "application/octet-stream"),
-    ];
-    match host.call(&config.cluster, &headers, &body, TIMEOUT_MS) {
+    match post(host, config, ("/v1/news", BINARY), &body, TIMEOUT_MS) {
         Ok(token) => {
             vm.news.told = report.work;
             Some(Call {

@@ -27,11 +27,13 @@ pub mod state;
 pub use poller::Poller;
 
 use crate::config::Config;
-use crate::host::Host;
+use crate::host::{CallRefused, Host};
 use crate::router::choose::look_around;
 use crate::vm::Vm;
 use crate::{decisions, news};
 
+/// The content type of messages in our own format.
+pub(crate) const BINARY: &str = "application/octet-stream";
 /// Rewritten with each answer.
 pub const HEARD_KEY: &str = "pp/heard";
 /// Pools that got token-id prompts.
@@ -106,6 +108,24 @@ pub fn answered(
     if !news::answered(vm, host, call, sizes) && !decisions::answered(vm, host, call, sizes.0) {
         poller::answered(vm, host, config, call, sizes);
     }
+}
+
+/// Sends a body to the control plane: a path, and the body's content type. Gives the call's token.
+pub(crate) fn post(
+    host: &impl Host,
+    config: &Config,
+    (path, content_type): (&str, &str),
+    body: &[u8],
+    timeout_ms: u32,
+) -> Result<u32, CallRefused> {
+    let headers = [
+        (":method", "POST"),
+        (":path", path),
+        (":authority", config.authority.as_str()),
+        ("authorization", config.authorization.as_str()),
+        ("content-type", content_type),
+    ];
+    host.call(&config.cluster, &headers, body, timeout_ms)
 }
 
 #[cfg(test)]

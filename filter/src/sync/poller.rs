@@ -4,7 +4,7 @@ use prefix_picker_core::sync::{ANSWER_BYTES_MAX, Answer, Head, MAJOR, Poll, Pool
 
 use super::apply::{Apply, NEXT_HEAD_KEY, SLICE_US};
 use super::state::{self, State};
-use super::{BUSY_TICK_MS, HEARD_KEY, TICK_MS, TOKEN_ID_POOLS_KEY};
+use super::{BUSY_TICK_MS, HEARD_KEY, TICK_MS, TOKEN_ID_POOLS_KEY, post};
 use crate::config::Config;
 use crate::feedback::POOLS_MAX;
 use crate::host::Host;
@@ -265,14 +265,8 @@ fn send(vm: &mut Vm, host: &impl Host, config: &Config, root: u32) {
     let mut poll = poll(&vm.poller.state, host, &mut vm.random);
     poll.feedback = feedback(vm, host);
     let body = serde_json::to_vec(&poll).unwrap_or_default();
-    let headers = [
-        (":method", "POST"),
-        (":path", "/v1/sync"),
-        (":authority", config.authority.as_str()),
-        ("authorization", config.authorization.as_str()),
-        ("content-type", "application/json"),
-    ];
-    match host.call(&config.cluster, &headers, &body, TIMEOUT_MS) {
+    let to = ("/v1/sync", "application/json");
+    match post(host, config, to, &body, TIMEOUT_MS) {
         Ok(token) => {
             let since_us = host.monotonic_us();
             vm.poller.step = Step::Waiting {
