@@ -76,13 +76,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         eprintln!("prefix-picker explain: {}", answer.body.trim());
         return Ok(ExitCode::from(BAD_ARGUMENTS));
     }
-    let told = answer.json(&args.remote.url)?;
-    if args.json {
-        println!("{told}");
-    } else {
-        print!("{}", table(&told));
-    }
-    Ok(ExitCode::SUCCESS)
+    answer.show(&args.remote.url, args.json, table)
 }
 
 /// The answer for people. Times in milliseconds.

@@ -1,6 +1,7 @@
 //! Asks a running control plane.
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 use std::time::Duration;
 
 use anyhow::Context as _;
@@ -39,6 +40,22 @@ impl Answer {
             self.body.trim()
         );
         serde_json::from_str(&self.body).with_context(|| format!("{url} does not answer in JSON"))
+    }
+
+    /// Prints that JSON, or a table made of it.
+    pub(super) fn show(
+        &self,
+        url: &str,
+        json: bool,
+        table: impl FnOnce(&Value) -> String,
+    ) -> anyhow::Result<ExitCode> {
+        let told = self.json(url)?;
+        if json {
+            println!("{told}");
+        } else {
+            print!("{}", table(&told));
+        }
+        Ok(ExitCode::SUCCESS)
     }
 }
 

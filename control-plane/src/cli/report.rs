@@ -69,13 +69,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
             args.remote.url
         );
     }
-    let told = answer.json(&args.remote.url)?;
-    if args.json {
-        println!("{told}");
-    } else {
-        print!("{}", table(&told));
-    }
-    Ok(ExitCode::SUCCESS)
+    answer.show(&args.remote.url, args.json, table)
 }
 
 /// What the lines say; the second part is what they are a share of.
