@@ -39,16 +39,9 @@ pub(super) fn run<'a>(
 ) -> Result<Cow<'a, str>, Skip> {
     let mut run = Cow::Borrowed(run);
     for step in steps {
-        let changed = match step {
-            CanonicalStep::Nfc => nfc(&run, work)?,
-            step => {
-                if by_character(step, &run) {
-                    work.spend_characters(run.len())?;
-                }
-                apply(step, &run)
-            }
-        };
-        run = changed.map_or(run, Cow::Owned);
+        if let Some(changed) = apply(step, &run, work)? {
+            run = Cow::Owned(changed);
+        }
     }
     Ok(run)
 }
@@ -71,10 +64,13 @@ fn by_character(step: &CanonicalStep, run: &str) -> bool {
     }
 }
 
-/// One step but NFC; `None` where it changes nothing.
-fn apply(step: &CanonicalStep, run: &str) -> Option<String> {
-    match step {
-        CanonicalStep::Nfc => None,
+/// One step; `None` where it changes nothing.
+fn apply(step: &CanonicalStep, run: &str, work: &Work) -> Result<Option<String>, Skip> {
+    if by_character(step, run) {
+        work.spend_characters(run.len())?;
+    }
+    Ok(match step {
+        CanonicalStep::Nfc => nfc(run, work)?,
         // ASCII is in all forms.
         CanonicalStep::Nfd | CanonicalStep::Nfkc | CanonicalStep::Nfkd if run.is_ascii() => None,
         CanonicalStep::Nfd => Some(run.nfd().collect()),
@@ -99,7 +95,7 @@ fn apply(step: &CanonicalStep, run: &str) -> Option<String> {
         CanonicalStep::Replace { from, to } => {
             (!from.is_empty() && run.contains(from.as_str())).then(|| run.replace(from, to))
         }
-    }
+    })
 }
 
 /// A run of two spaces or more is one match.

@@ -181,9 +181,8 @@ impl Request {
         if self.mode == Mode::Shadow {
             let agreed = self.named.first().is_some_and(|named| named == served);
             host.add(vm.metrics.shadow_agreed, u64::from(agreed));
-        } else if self.named.get(at).is_some_and(|named| named != served) {
+        } else if let Some(named) = self.named.get(at).filter(|named| *named != served) {
             host.add(vm.metrics.missed_override, 1);
-            let named = self.named.get(at).map_or("", String::as_str);
             if let Some(line) = vm.missed.note(host, named, served) {
                 log::warn!("{line}");
             }

@@ -146,13 +146,11 @@ impl Tree {
                 node.children = u16::try_from(children).unwrap_or(0);
             }
         }
-        for (child, node) in tree.nodes.iter().enumerate().skip(1) {
-            let is_root = child <= usize::from(tree.nodes.first().map_or(0, |n| n.children));
-            if let Some(root) = tree
-                .roots
-                .get_mut(usize::from(node.byte))
-                .filter(|_| is_root)
-            {
+        // Those behind no byte, the first node's children, come first.
+        let roots = tree.nodes.first().map_or(0, |node| node.children);
+        let roots = tree.nodes.iter().enumerate().skip(1).take(roots.into());
+        for (child, node) in roots {
+            if let Some(root) = tree.roots.get_mut(usize::from(node.byte)) {
                 *root = u32::try_from(child).unwrap_or(0);
             }
         }
