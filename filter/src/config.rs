@@ -13,19 +13,20 @@ use crate::standalone::{self, Standalone};
 pub const MAX_BODY_BYTES: u64 = 1_048_000;
 /// After this long without an answer from the control plane the table is not believed any more.
 pub const STALE_AFTER_MS: u64 = 60_000;
+/// Control planes at most.
+pub const CONTROL_PLANES_MAX: usize = 8;
 /// One in this many requests is timed.
 pub const TIMING_SAMPLE: u32 = 16;
 
 /// The checked configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Envoy cluster of the control plane.
-    pub cluster: String,
-    /// `:authority` of polls.
-    pub authority: String,
+    /// Control planes in the order in which they are asked: the next one only where one fails. One at
+    /// least, but in standalone.
+    pub control_planes: Vec<ControlPlane>,
     /// `Bearer <token>`, as sent.
     pub authorization: String,
-    /// Replicas listed here instead of a control plane, whose fields above are empty then.
+    /// Replicas listed here instead of a control plane; the fields above are empty then.
     pub standalone: Option<Standalone>,
     /// Longest body held where `content-length` gives the length, in bytes.
     pub max_body_bytes: u64,
@@ -53,6 +54,15 @@ pub struct Config {
     pub percent: u8,
 }
 
+/// Where one control plane is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ControlPlane {
+    /// Its Envoy cluster.
+    pub cluster: String,
+    /// `:authority` of what it is asked.
+    pub authority: String,
+}
+
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Raw {
@@ -73,26 +83,76 @@ struct Raw {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawControlPlane {
-    cluster: String,
+    cluster: Option<String>,
+    clusters: Option<Vec<String>>,
     authority: Option<String>,
     token: String,
 }
 
 impl RawControlPlane {
-    /// Cluster, authority and authorization.
-    fn check(self, wrong: &mut Vec<String>) -> (String, String, String) {
-        let (cluster, token) = (self.cluster, self.token);
-        if cluster.is_empty() {
-            wrong.push("control_plane.cluster: the name of an Envoy cluster is needed".to_owned());
-        }
+    /// The control planes, and what is sent as authorization.
+    fn check(self, wrong: &mut Vec<String>) -> (Vec<ControlPlane>, String) {
+        let token = &self.token;
         if token.is_empty() || !token.bytes().all(|b| b.is_ascii_graphic()) {
             wrong.push(
                 "control_plane.token: visible ASCII characters without spaces are needed"
                     .to_owned(),
             );
         }
-        let authority = self.authority.unwrap_or_else(|| cluster.clone());
-        (cluster, authority, format!("Bearer {token}"))
+        let authorization = format!("Bearer {token}");
+        (self.planes(wrong), authorization)
+    }
+
+    fn planes(self, wrong: &mut Vec<String>) -> Vec<ControlPlane> {
+        let (field, clusters) = match (self.cluster, self.clusters) {
+            (Some(cluster), None) => ("cluster", vec![cluster]),
+            (None, Some(clusters)) => ("clusters", clusters),
+            _ => {
+                let text = "control_plane: either `cluster` or, for several in order, `clusters` is needed";
+                wrong.push(text.to_owned());
+                return Vec::new();
+            }
+        };
+        let twice = (1..)
+            .zip(&clusters)
+            .any(|(next, name)| clusters.iter().skip(next).any(|n| n == name));
+        if clusters.is_empty() || clusters.iter().any(String::is_empty) {
+            wrong.push(format!(
+                "control_plane.{field}: the name of an Envoy cluster is needed"
+            ));
+        } else if twice {
+            wrong.push("control_plane.clusters: the same cluster twice".to_owned());
+        } else if clusters.len() > CONTROL_PLANES_MAX {
+            wrong.push(format!(
+                "control_plane.clusters: {CONTROL_PLANES_MAX} at most"
+            ));
+        }
+        let plane = |cluster: String| ControlPlane {
+            authority: self.authority.clone().unwrap_or_else(|| cluster.clone()),
+            cluster,
+        };
+        clusters.into_iter().map(plane).collect()
+    }
+}
+
+impl Config {
+    /// A control plane by its position, for the log.
+    #[must_use]
+    pub fn plane(&self, at: usize) -> String {
+        let plane = self.control_planes.get(at);
+        let name = plane.map_or("", |plane| plane.cluster.as_str());
+        format!("the control plane at cluster {name}")
+    }
+
+    /// All of them, for the log.
+    #[must_use]
+    pub fn planes(&self) -> String {
+        let names: Vec<_> = self
+            .control_planes
+            .iter()
+            .map(|p| p.cluster.as_str())
+            .collect();
+        format!("control plane at cluster {}", names.join(", then "))
     }
 }
 
@@ -103,7 +163,7 @@ pub fn parse(json: &[u8]) -> Result<Config, String> {
     if raw.control_plane.is_some() == raw.standalone.is_some() {
         wrong.push("control_plane, standalone: one of them is needed, and not both".to_owned());
     }
-    let (cluster, authority, authorization) = match raw.control_plane {
+    let (control_planes, authorization) = match raw.control_plane {
         Some(control_plane) => control_plane.check(&mut wrong),
         None => Default::default(),
     };
@@ -141,8 +201,7 @@ pub fn parse(json: &[u8]) -> Result<Config, String> {
         return Err(wrong.join("; "));
     }
     Ok(Config {
-        cluster,
-        authority,
+        control_planes,
         authorization,
         standalone,
         max_body_bytes,
@@ -165,7 +224,11 @@ mod tests {
     #[test]
     fn the_least_that_works() {
         let c = parse(br#"{"control_plane": {"cluster": "cp", "token": "t"}}"#).unwrap();
-        assert_eq!(c.authority, "cp");
+        let plane = ControlPlane {
+            cluster: "cp".to_owned(),
+            authority: "cp".to_owned(),
+        };
+        assert_eq!(c.control_planes, [plane]);
         assert_eq!(c.authorization, "Bearer t");
         assert_eq!(c.max_body_bytes, MAX_BODY_BYTES);
         assert_eq!(c.path_prefixes, [""]);
@@ -182,6 +245,35 @@ mod tests {
             "path_prefixes",
         ] {
             assert!(e.contains(part), "{e}");
+        }
+    }
+
+    #[test]
+    fn control_planes_in_order() {
+        let of = |fields: &str| {
+            parse(format!(r#"{{"control_plane": {{"token": "t", {fields}}}}}"#).as_bytes())
+        };
+        let c = of(r#""clusters": ["cp-0", "cp-1"]"#).unwrap();
+        let authorities: Vec<_> = c.control_planes.iter().map(|p| &p.authority[..]).collect();
+        assert_eq!(authorities, ["cp-0", "cp-1"]);
+        let c = of(r#""clusters": ["cp-0", "cp-1"], "authority": "cp""#).unwrap();
+        assert!(c.control_planes.iter().all(|p| p.authority == "cp"));
+        for (fields, why) in [
+            (r#""clusters": []"#, "control_plane.clusters: the name"),
+            (
+                r#""clusters": ["a", ""]"#,
+                "control_plane.clusters: the name",
+            ),
+            (r#""clusters": ["a", "b", "a"]"#, "twice"),
+            (
+                r#""clusters": ["a", "b", "c", "d", "e", "f", "g", "h", "i"]"#,
+                "8 at most",
+            ),
+            (r#""clusters": ["a"], "cluster": "b""#, "either"),
+            (r#""authority": "a""#, "either"),
+        ] {
+            let error = of(fields).unwrap_err();
+            assert!(error.contains(why), "{fields}: {error}");
         }
     }
 

@@ -120,7 +120,7 @@ pub fn step(vm: &mut Vm, host: &impl Host, config: &Config, root: u32) {
         records,
         lost: decisions.lost,
     };
-    match post(host, config, to, &outbox.bytes, TIMEOUT_MS) {
+    match post(vm, host, config, to, (&outbox.bytes, TIMEOUT_MS)) {
         Ok(token) => {
             call.token = token;
             vm.decisions.call = Some(call);

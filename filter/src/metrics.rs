@@ -157,6 +157,8 @@ pub struct Metrics {
     pub table_age: MetricId,
     /// Other gateways that are heard of.
     pub other_gateways: MetricId,
+    /// Position of the control plane that is asked, from 0.
+    pub control_plane: MetricId,
     /// Claims heard of other gateways.
     pub news_claims: MetricId,
     /// News that could not be told or heard.
@@ -226,6 +228,7 @@ impl Metrics {
             table_pages: gauge("table_pages"),
             table_age: gauge("table_age_seconds"),
             other_gateways: gauge("other_gateways"),
+            control_plane: gauge("control_plane_in_use"),
             news_claims: counter("news_claims_total"),
             news_failures: counter("news_failures_total"),
             decisions_lost: counter("decisions_lost_total"),

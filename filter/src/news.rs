@@ -193,7 +193,7 @@ fn send(
     };
     let now_us = host.monotonic_us();
     let body = report.encode().ok()?;
-    match post(host, config, ("/v1/news", BINARY), &body, TIMEOUT_MS) {
+    match post(vm, host, config, ("/v1/news", BINARY), (&body, TIMEOUT_MS)) {
         Ok(token) => {
             vm.news.told = report.work;
             Some(Call {

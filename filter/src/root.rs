@@ -37,6 +37,7 @@ impl Drop for Root {
         }
         vm::with(&Envoy, |vm| {
             vm.poller.root_gone(self.id);
+            vm.choice.root_gone(self.id);
             vm.news.root_gone(self.id);
             vm.decisions.root_gone(self.id);
         });
@@ -63,7 +64,7 @@ impl RootContext for Root {
                         standalone.publish(&Envoy);
                         "standalone".to_owned()
                     }
-                    None => format!("control plane at cluster {}", config.cluster),
+                    None => config.planes(),
                 };
                 log::info!(
                     "prefix-picker {}: {source}, bodies up to {} bytes",

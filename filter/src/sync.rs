@@ -11,6 +11,7 @@
 //! | `pp/head-next` | a head of another epoch, until that epoch's table is complete |
 //! | `pp/page/<slot>/<n>` | pages, in two sets of keys |
 //! | `pp/heard` | rewritten with each answer: its version is the sign of life |
+//! | `pp/control-plane` | which control plane is asked, see [`choice`] |
 //! | `pp/gateway` | a random name of this process |
 //! | `pp/token-id-pools` | pools that got token-id prompts, one a line |
 //!
@@ -21,6 +22,7 @@
 //! was; a set of keys that is left behind is overwritten with empty values.
 
 pub mod apply;
+pub mod choice;
 pub mod poller;
 pub mod state;
 
@@ -90,7 +92,9 @@ pub fn tick(vm: &mut Vm, host: &impl Host, config: &Config, root: u32) {
         if !held_before {
             log::info!("this VM polls the control plane now");
             vm.poller.take_over(host);
+            vm.choice.take_over(host, config);
         }
+        choice::step(vm, host, config, root);
         poller::step(vm, host, config, root);
         news::step(vm, host, config, root);
         decisions::step(vm, host, config, root);
@@ -105,27 +109,59 @@ pub fn answered(
     call: (u32, u32),
     sizes: (usize, usize),
 ) {
-    if !news::answered(vm, host, call, sizes) && !decisions::answered(vm, host, call, sizes.0) {
+    let taken = choice::answered(vm, host, config, call, sizes.0)
+        || news::answered(vm, host, call, sizes)
+        || decisions::answered(vm, host, call, sizes.0);
+    if !taken {
         poller::answered(vm, host, config, call, sizes);
     }
 }
 
-/// Sends a body to the control plane: a path, and the body's content type. Gives the call's token.
+/// What the control plane is asked.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Request<'a> {
+    pub method: &'a str,
+    pub path: &'a str,
+    pub content_type: Option<&'a str>,
+    pub body: &'a [u8],
+    pub timeout_ms: u32,
+}
+
+/// Asks the control plane at a position of the list. Gives the call's token.
+pub(crate) fn call(
+    host: &impl Host,
+    config: &Config,
+    at: usize,
+    request: Request<'_>,
+) -> Result<u32, CallRefused> {
+    let plane = config.control_planes.get(at).ok_or(CallRefused)?;
+    let mut headers = vec![
+        (":method", request.method),
+        (":path", request.path),
+        (":authority", plane.authority.as_str()),
+        ("authorization", config.authorization.as_str()),
+    ];
+    headers.extend(request.content_type.map(|kind| ("content-type", kind)));
+    host.call(&plane.cluster, &headers, request.body, request.timeout_ms)
+}
+
+/// Sends a body to the control plane in use: a path, and the body's content type. Gives the call's
+/// token.
 pub(crate) fn post(
+    vm: &Vm,
     host: &impl Host,
     config: &Config,
     (path, content_type): (&str, &str),
-    body: &[u8],
-    timeout_ms: u32,
+    (body, timeout_ms): (&[u8], u32),
 ) -> Result<u32, CallRefused> {
-    let headers = [
-        (":method", "POST"),
-        (":path", path),
-        (":authority", config.authority.as_str()),
-        ("authorization", config.authorization.as_str()),
-        ("content-type", content_type),
-    ];
-    host.call(&config.cluster, &headers, body, timeout_ms)
+    let request = Request {
+        method: "POST",
+        path,
+        content_type: Some(content_type),
+        body,
+        timeout_ms,
+    };
+    call(host, config, vm.choice.current(), request)
 }
 
 #[cfg(test)]

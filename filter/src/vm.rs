@@ -19,6 +19,7 @@ use crate::replicas::Replicas;
 use crate::router::missed::Missed;
 use crate::router::report::Reports;
 use crate::router::stored_answers::ANSWERS;
+use crate::sync::choice::Choice;
 use crate::sync::{Freshness, Poller};
 
 /// All of it.
@@ -40,6 +41,8 @@ pub struct Vm {
     pub lease: Lease,
     /// The poller's state, idle in most VMs.
     pub poller: Poller,
+    /// Which control plane it asks.
+    pub choice: Choice,
     /// What gateways tell each other, in the VM that polls.
     pub news: News,
     /// What became of decisions, to be told.
@@ -81,6 +84,7 @@ impl Vm {
             health: Health::default(),
             lease: Lease::new(id),
             poller: Poller::default(),
+            choice: Choice::default(),
             news: News::default(),
             decisions: Told::default(),
             freshness: Freshness::default(),

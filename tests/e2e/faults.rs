@@ -109,7 +109,7 @@ async fn client(client: Client, number: usize, stop: Arc<AtomicBool>) -> Load {
 }
 
 /// Asks what the filter would predict, without an effect on any engine (which refuses `max_tokens: 0`).
-async fn predict(stack: &mut Stack, body: &Value, id: &str) -> Result<Entry> {
+pub(crate) async fn predict(stack: &mut Stack, body: &Value, id: &str) -> Result<Entry> {
     let mut body = body.clone();
     if let Some(map) = body.as_object_mut() {
         map.insert("max_tokens".to_owned(), json!(0));

@@ -21,6 +21,7 @@ mod odd;
 mod propagation;
 mod ranks;
 mod standalone;
+mod standby;
 mod stored;
 mod trailers;
 
@@ -31,7 +32,7 @@ use anyhow::Result;
 use prefix_picker_tests::stack::Places;
 
 /// All cases, in the order of a whole run.
-const CASES: [(&str, &str); 30] = [
+const CASES: [(&str, &str); 31] = [
     (
         "accuracy",
         "what the filter predicts is what the engine had cached",
@@ -95,6 +96,10 @@ const CASES: [(&str, &str); 30] = [
     (
         "snapshot",
         "a prefix older than the engine's replay ring is credited again after a restart",
+    ),
+    (
+        "standby",
+        "two control planes in order: the second takes over within 3 s, the first has its gateways back",
     ),
     ("envoy_restarted", "a new Envoy has the table within 2 s"),
     (
@@ -166,6 +171,7 @@ async fn case(name: &str, places: &Places, short: bool) -> Result<()> {
         "odd" => odd::odd(places, short).await,
         "control_plane_killed" => faults::control_plane_killed(places, short).await,
         "snapshot" => faults::snapshot(places).await,
+        "standby" => standby::standby(places, short).await,
         "envoy_restarted" => faults::envoy_restarted(places).await,
         "engine_restarted" => faults::engine_restarted(places).await,
         "engine_errors" => health::engine_errors(places).await,

@@ -3,6 +3,7 @@
 use prefix_picker_core::sync::{ANSWER_BYTES_MAX, Answer, Head, MAJOR, Poll, PoolFeedback};
 
 use super::apply::{Apply, NEXT_HEAD_KEY, SLICE_US};
+use super::choice::FAILURES_MAX;
 use super::state::{self, State};
 use super::{BUSY_TICK_MS, HEARD_KEY, TICK_MS, TOKEN_ID_POOLS_KEY, post};
 use crate::config::Config;
@@ -183,6 +184,7 @@ pub fn answered(
     }
     if !held_before {
         vm.poller.take_over(host);
+        vm.choice.take_over(host, config);
     }
     let answer = host.call_answer(num_headers, body_bytes.min(ANSWER_BYTES_MAX * 2));
     let result = match answer.status {
@@ -253,6 +255,7 @@ fn go_on(vm: &mut Vm, host: &impl Host, config: &Config, root: u32, start_us: u6
         return;
     }
     vm.poller.failures = 0;
+    vm.choice.worked();
     if news {
         send(vm, host, config, root);
     } else {
@@ -266,7 +269,7 @@ fn send(vm: &mut Vm, host: &impl Host, config: &Config, root: u32) {
     poll.feedback = feedback(vm, host);
     let body = serde_json::to_vec(&poll).unwrap_or_default();
     let to = ("/v1/sync", "application/json");
-    match post(host, config, to, &body, TIMEOUT_MS) {
+    match post(vm, host, config, to, (&body, TIMEOUT_MS)) {
         Ok(token) => {
             let since_us = host.monotonic_us();
             vm.poller.step = Step::Waiting {
@@ -289,13 +292,18 @@ fn failed(vm: &mut Vm, host: &impl Host, config: &Config, result: PollResult) {
     vm.poller.step = Step::Idle {
         from_us: now_us.saturating_add(wait_us),
     };
+    let asked = config.plane(vm.choice.current());
+    let moved = vm.choice.failed(host, config);
     if vm.poller.complain(now_us) {
         let why = match result {
             PollResult::Refused => "Envoy would not send the poll (is the cluster there?)",
             PollResult::Unauthorized => "the control plane refuses the token",
             _ => "the control plane does not answer",
         };
-        log::warn!("cluster {}: {why}; the table is kept", config.cluster);
+        log::warn!("{asked}: {why}; the table is kept");
+    }
+    if moved && vm.poller.failures == FAILURES_MAX {
+        log::warn!("{} is asked from now on", config.plane(vm.choice.current()));
     }
 }
 

@@ -39,15 +39,24 @@ impl Stack {
     /// One does not start.
     pub async fn another_fleet(&self, name: &str) -> Result<(Process, Gateway)> {
         let port = ports::free(1)?.first().copied().unwrap_or_default();
+        let control_plane = self.another_control_plane(name, port)?;
+        let gateway = self.another_envoy_of(name, port).await?;
+        Ok((control_plane, gateway))
+    }
+
+    /// Starts another control plane for the same engines, from the first one's file but for its port and
+    /// folder.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub fn another_control_plane(&self, name: &str, port: u16) -> Result<Process> {
         let file = self.dir.join("prefix-picker.yaml");
         let text = std::fs::read_to_string(file)?;
         let text = ports::substitute(&text, &[(self.ports.control_plane, port)]);
         let data = self.dir.join("data").display().to_string();
         let file = self.dir.join(format!("{name}-prefix-picker.yaml"));
         std::fs::write(&file, text.replace(&data, &format!("{data}-{name}")))?;
-        let control_plane = self.spawn_control_plane(&format!("{name}-control-plane"), &file)?;
-        let gateway = self.another_envoy_of(name, port).await?;
-        Ok((control_plane, gateway))
+        self.spawn_control_plane(&format!("{name}-control-plane"), &file)
     }
 
     async fn another_envoy_of(&self, name: &str, control_plane: u16) -> Result<Gateway> {
