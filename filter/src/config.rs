@@ -36,6 +36,9 @@ pub struct Config {
     pub max_chunked_body_bytes: u64,
     /// What may stand before `/v1/...`; "" for nothing.
     pub path_prefixes: Vec<String>,
+    /// Envoy's `allow_on_headers_stop_iteration` is set, so that headers can be held. False: they go on
+    /// to a buffer filter behind this one, and the pick into filter state.
+    pub hold_headers: bool,
     /// After this long without an answer from the control plane, picks go by load alone, in ms.
     pub stale_after_ms: u64,
     /// One in this many requests is timed; 0: none.
@@ -71,6 +74,7 @@ struct Raw {
     max_body_bytes: Option<u64>,
     max_chunked_body_bytes: Option<u64>,
     path_prefixes: Option<Vec<String>>,
+    hold_headers: Option<bool>,
     stale_after_ms: Option<u64>,
     timing_sample: Option<u32>,
     full_report_sample: Option<u32>,
@@ -207,6 +211,7 @@ pub fn parse(json: &[u8]) -> Result<Config, String> {
         max_body_bytes,
         max_chunked_body_bytes,
         path_prefixes,
+        hold_headers: raw.hold_headers.unwrap_or(true),
         stale_after_ms: raw.stale_after_ms.unwrap_or(STALE_AFTER_MS),
         timing_sample: raw.timing_sample.unwrap_or(TIMING_SAMPLE),
         full_report_sample: raw.full_report_sample.unwrap_or(0),

@@ -7,6 +7,10 @@
 //! Every path continues, with one counted [`Reason`]. The destination header (and, where replicas are
 //! ranks of an engine, the rank's) is set once at most, while Envoy still holds the headers: writing a
 //! header makes Envoy route again.
+//!
+//! With `hold_headers: false` the headers go on at once and only the body is held, for gateways that
+//! cannot set Envoy's `allow_on_headers_stop_iteration`. They wait at a buffer filter behind us, out of
+//! our reach; the destination is then put into filter state, where Envoy reads it behind that filter.
 
 pub mod choose;
 pub mod debug;
@@ -33,6 +37,7 @@ use crate::mode::Mode;
 use crate::news;
 use crate::reason::Reason;
 use crate::recent::{Claimed, SENT};
+use crate::session;
 use crate::vm::Vm;
 use debug::Debug;
 use decide::Plan;
@@ -52,6 +57,10 @@ pub const STATE_REASON: &str = "prefix_picker.reason";
 pub const STATE_ENDPOINT: &str = "prefix_picker.endpoint";
 /// Prompt tokens that the engine will find cached there, by the table.
 pub const STATE_PREDICTED: &str = "prefix_picker.predicted_tokens";
+/// The destination header's value, where the headers went on before it was known. Nothing else is.
+pub const STATE_PICK: &str = "prefix_picker.pick";
+/// The same of the rank's.
+pub const STATE_RANK: &str = "prefix_picker.rank";
 /// Prompt tokens that the engine did find cached, by its response.
 pub const STATE_CACHED: &str = "prefix_picker.cached_tokens";
 
@@ -88,6 +97,10 @@ enum Stage {
 #[derive(Debug)]
 pub struct Request {
     stage: Stage,
+    /// The headers went on before the body came: they can be neither read nor written any more.
+    headers_gone: bool,
+    /// The session that the headers name.
+    session: Option<u64>,
     named: Vec<String>,
     /// The name of the replica chosen.
     replica: Option<String>,
@@ -121,6 +134,8 @@ impl Default for Request {
     fn default() -> Self {
         Self {
             stage: Stage::New,
+            headers_gone: false,
+            session: None,
             named: Vec::new(),
             replica: None,
             dp_rank: None,
@@ -169,6 +184,7 @@ impl Request {
             return self.pass(vm, host, Reason::Off);
         }
         self.debug = Debug::of_request(host, config);
+        self.session = session::of_headers(host);
         match gate::check(host, config, end_of_stream) {
             Gate::Hold {
                 api,
@@ -181,13 +197,18 @@ impl Request {
                     cap,
                     unknown_length,
                 };
-                Flow::Pause
+                self.headers_gone = !config.hold_headers;
+                if config.hold_headers {
+                    Flow::Pause
+                } else {
+                    Flow::Continue
+                }
             }
             Gate::Pass {
                 reason,
                 body_bytes: Some(bytes),
             } => {
-                let plan = decide::by_load(vm, host, config, reason, bytes);
+                let plan = decide::by_load(vm, host, reason, bytes, self.session);
                 self.go(vm, host, plan, Had::of_unread(end_of_stream))
             }
             Gate::Pass {
@@ -229,7 +250,7 @@ impl Request {
             } else {
                 Reason::BodyTooLarge
             };
-            let plan = decide::by_load(vm, host, config, reason, bytes as u64);
+            let plan = decide::by_load(vm, host, reason, bytes as u64, self.session);
             return self.go(vm, host, plan, Had::of_unread(end_of_stream));
         }
         if !end_of_stream {
@@ -266,11 +287,13 @@ impl Request {
         let body = host.request_body(bytes);
         timer.lap(host, &vm.metrics, Phase::Copy);
         let plan = if body.is_empty() {
-            decide::by_load(vm, host, config, Reason::NoBody, 0)
+            decide::by_load(vm, host, Reason::NoBody, 0, self.session)
         } else {
-            decide::by_prompt(vm, host, config, api, &body, &mut timer)
+            let read = (api, body.as_slice(), self.session);
+            decide::by_prompt(vm, host, config, read, &mut timer)
         };
-        if writable && self.mode == Mode::Enforce {
+        // What is put into a body makes it longer, which its header must say.
+        if writable && self.mode == Mode::Enforce && !self.headers_gone {
             report::ask(vm, host, config, &plan, &body);
         }
         let flow = self.go(vm, host, plan, Had::of_body(body.len()));
@@ -287,6 +310,22 @@ impl Request {
         Flow::Continue
     }
 
+    /// Tells Envoy where to, and the engine for which rank.
+    fn name(&self, host: &impl Host, endpoints: &str) {
+        let rank = self.dp_rank.map(|rank| rank.to_string());
+        if self.headers_gone {
+            host.set_filter_state(STATE_PICK, endpoints.as_bytes());
+            if let Some(rank) = rank {
+                host.set_filter_state(STATE_RANK, rank.as_bytes());
+            }
+        } else {
+            host.set_request_header(DESTINATION_HEADER, endpoints);
+            if let Some(rank) = rank {
+                host.set_request_header(RANK_HEADER, &rank);
+            }
+        }
+    }
+
     /// As planned. `had`: how much of the request an endpoint will have.
     fn go(&mut self, vm: &mut Vm, host: &impl Host, plan: Plan, had: Had) -> Flow {
         self.debug.note(&plan);
@@ -294,11 +333,8 @@ impl Request {
         if let Some(first) = &self.replica {
             let endpoints = plan.endpoints.join(",");
             if self.mode == Mode::Enforce {
-                host.set_request_header(DESTINATION_HEADER, &endpoints);
                 self.dp_rank = plan.dp_rank;
-                if let Some(rank) = plan.dp_rank {
-                    host.set_request_header(RANK_HEADER, &rank.to_string());
-                }
+                self.name(host, &endpoints);
                 host.add(vm.metrics.named, 1);
             } else {
                 host.add(vm.metrics.shadowed, 1);

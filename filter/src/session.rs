@@ -23,17 +23,25 @@ pub const HEADERS: [&str; 6] = [
 /// Of a longer name so many bytes count.
 const NAME_MAX: usize = 256;
 
-/// The session's hash: by header, baggage (`session.id`), the body's `session_id`, or its `user` where
-/// that is configured. `body`: what was read of it. Only while the request's headers are held.
-pub fn key(host: &impl Host, config: &Config, body: Option<&ParsedRequest>) -> Option<u64> {
+/// The session's hash by the request's headers, which are asked first: those of [`HEADERS`], then the
+/// baggage's `session.id`. Only while they are held.
+pub fn of_headers(host: &impl Host) -> Option<u64> {
     let header = |name: &&str| host.request_header(name).filter(|v| !v.is_empty());
     let named = HEADERS.iter().find_map(header);
-    let named = named.or_else(|| in_baggage(&host.request_header("baggage")?));
-    let named = named.or_else(|| body?.session_id.clone());
-    let user = |body: &ParsedRequest| body.user.clone().filter(|_| config.session_from_user);
-    let named = named.or_else(|| user(body?))?;
+    let named = named.or_else(|| in_baggage(&host.request_header("baggage")?))?;
+    Some(hash(&named))
+}
+
+/// The session's hash by what was read of the body, where the headers name none: its `session_id`, or
+/// its `user` where that is configured.
+pub fn of_body(config: &Config, body: &ParsedRequest) -> Option<u64> {
+    let user = || body.user.as_deref().filter(|_| config.session_from_user);
+    body.session_id.as_deref().or_else(user).map(hash)
+}
+
+fn hash(named: &str) -> u64 {
     let bytes = named.as_bytes();
-    Some(digest("session", bytes.get(..NAME_MAX).unwrap_or(bytes)))
+    digest("session", bytes.get(..NAME_MAX).unwrap_or(bytes))
 }
 
 /// `session.id` of a W3C baggage header: `key=value;property,key=value`.
@@ -66,7 +74,7 @@ mod tests {
         let headers = headers.iter().map(|&(n, v)| (n.to_owned(), v.to_owned()));
         *host.request_headers.borrow_mut() = headers.collect();
         let body = parse_request(Api::ChatCompletions, body.as_bytes()).ok();
-        key(&host, &config(user), body.as_ref())
+        of_headers(&host).or_else(|| of_body(&config(user), &body?))
     }
 
     #[test]

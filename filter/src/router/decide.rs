@@ -127,14 +127,14 @@ fn current_view(vm: &mut Vm, host: &impl Host) -> Option<Rc<View>> {
 pub fn by_load(
     vm: &mut Vm,
     host: &impl Host,
-    config: &Config,
     reason: Reason,
     body_bytes: u64,
+    session: Option<u64>,
 ) -> Plan {
     let unread = Unread {
         reason,
         body_bytes,
-        session: session::key(host, config, None),
+        session,
     };
     without_prompt(vm, host, unread)
 }
@@ -190,13 +190,12 @@ fn in_pool_by_load(
     }
 }
 
-/// With the whole body at hand.
+/// With the whole body at hand. `session`: by the headers.
 pub fn by_prompt(
     vm: &mut Vm,
     host: &impl Host,
     config: &Config,
-    api: Api,
-    body: &[u8],
+    (api, body, session): (Api, &[u8], Option<u64>),
     timer: &mut Timer,
 ) -> Plan {
     let Some(view) = current_view(vm, host) else {
@@ -207,9 +206,9 @@ pub fn by_prompt(
     timer.lap(host, &vm.metrics, Phase::Parse);
     let request = match parsed {
         Ok(request) => request,
-        Err(skip) => return by_load(vm, host, config, Reason::Skipped(skip), body_bytes),
+        Err(skip) => return by_load(vm, host, Reason::Skipped(skip), body_bytes, session),
     };
-    let session = session::key(host, config, Some(&request));
+    let session = session.or_else(|| session::of_body(config, &request));
     let read = (&request, session, body_bytes);
     let plan = by_request(vm, host, config, &view, read, timer);
     let plan = plan.unwrap_or_else(|(pool, reason)| {

@@ -14,6 +14,7 @@ mod simulation;
 mod standalone;
 mod stored_answers;
 mod tokenize;
+mod unheld;
 
 use prefix_picker_core::prompt::Profile;
 use prefix_picker_core::sync::ReplicaState;

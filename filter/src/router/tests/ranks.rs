@@ -23,7 +23,7 @@ fn held() -> (Bench, Fleet) {
 
 impl Bench {
     /// The rank asked for, by the request's header.
-    fn rank(&self) -> Option<String> {
+    pub(crate) fn rank(&self) -> Option<String> {
         let headers = self.host.request_headers.borrow();
         headers.get(RANK_HEADER).cloned()
     }
