@@ -11,6 +11,9 @@ use crate::config::Config;
 use crate::disk;
 use crate::engine::Engine;
 
+/// Names of replicas that an error tells.
+const NAMES_TOLD_MAX: usize = 100;
+
 /// `drained.json`.
 #[derive(Debug, Default, Serialize, Deserialize)]
 struct File {
@@ -21,7 +24,6 @@ struct File {
 #[derive(Debug)]
 pub struct Drains {
     path: PathBuf,
-    names: Vec<String>,
     drained: Mutex<BTreeSet<String>>,
 }
 
@@ -33,7 +35,7 @@ pub enum DrainError {
     Unknown {
         /// The name asked for.
         name: String,
-        /// All that there are.
+        /// Those that there are.
         known: String,
     },
     /// A restart would forget it, so it was not done.
@@ -52,9 +54,7 @@ impl Drains {
     #[must_use]
     pub fn open(engine: &Engine, config: &Config) -> Self {
         let path = config.data_dir.join("drained.json");
-        let names = config.replicas().map(|(_, replica)| replica.name.clone());
         let drains = Self {
-            names: names.collect(),
             drained: Mutex::new(read(&path)),
             path,
         };
@@ -63,26 +63,39 @@ impl Drains {
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
         for name in drained.iter() {
-            match drains.number(name) {
-                Some(replica) => {
-                    engine.drain(replica, true);
+            match engine.slot_of(name) {
+                Some(slot) => {
+                    engine.drain(slot, true);
                     tracing::info!(replica = %name, "drained, as before the restart");
                 }
-                None => tracing::warn!(replica = %name, "drained, but not in the configuration"),
+                None => tracing::warn!(replica = %name, "drained, but not there (yet)"),
             }
         }
         drop(drained);
         drains
     }
 
-    /// A replica's number, by its name.
-    #[must_use]
-    pub fn number(&self, name: &str) -> Option<ReplicaIndex> {
-        let at = self.names.iter().position(|known| known == name)?;
-        u16::try_from(at).ok().map(ReplicaIndex)
+    /// A replica has come: it is out of service if one of its name was when it was last there.
+    pub fn joined(&self, engine: &Engine, slot: ReplicaIndex, name: &str) {
+        let drained = self.drained.lock().unwrap_or_else(PoisonError::into_inner);
+        if drained.contains(name) {
+            engine.drain(slot, true);
+            tracing::info!(replica = %name, "drained, as before the restart");
+        }
     }
 
-    /// Takes a replica out of service, or back in, and keeps that on disk first. Returns its number, and
+    /// A replica is gone for good: the next one of its name serves. A file that cannot be written is
+    /// reported, and written with the next change.
+    pub fn forget(&self, name: &str) {
+        let mut drained = self.drained.lock().unwrap_or_else(PoisonError::into_inner);
+        if drained.remove(name)
+            && let Err(error) = write(&self.path, &drained)
+        {
+            tracing::error!(path = %self.path.display(), %error, "cannot be written");
+        }
+    }
+
+    /// Takes a replica out of service, or back in, and keeps that on disk first. Returns its slot, and
     /// whether it was otherwise before.
     ///
     /// # Errors
@@ -93,9 +106,9 @@ impl Drains {
         name: &str,
         draining: bool,
     ) -> Result<(ReplicaIndex, bool), DrainError> {
-        let replica = self.number(name).ok_or_else(|| DrainError::Unknown {
+        let replica = engine.slot_of(name).ok_or_else(|| DrainError::Unknown {
             name: name.to_owned(),
-            known: self.names.join(", "),
+            known: known(engine),
         })?;
         // Held over the write: the file's order is that of the changes.
         let mut drained = self.drained.lock().unwrap_or_else(PoisonError::into_inner);
@@ -115,6 +128,12 @@ impl Drains {
         engine.drain(replica, draining);
         Ok((replica, changed))
     }
+}
+
+fn known(engine: &Engine) -> String {
+    let members = engine.members().into_iter();
+    let names: Vec<String> = members.take(NAMES_TOLD_MAX).map(|m| m.name).collect();
+    names.join(", ")
 }
 
 fn read(path: &Path) -> BTreeSet<String> {

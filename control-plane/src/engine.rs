@@ -5,8 +5,8 @@
 //! in the pools' indices and written to the table by [`Engine::publish`], which [`publish_loop`]
 //! calls a few milliseconds after the first of them, so that a burst is one change for gateways.
 //!
-//! Locks are held for one step each. Where one is taken inside another, it is the table's, inside a
-//! pool's index's or inside the fleet's.
+//! Locks are held for one step each. Where one is taken inside another, it is in this order: who comes
+//! and goes, who publishes, a pool's index, the fleet, the table.
 //!
 //! Absent here: sockets and files. Time is a parameter, but for how long [`publish_loop`] gathers.
 
@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use prefix_picker_core::blocks::PoolKey;
 use prefix_picker_core::ids::{BlockHash, Epoch, ReplicaIndex};
 use prefix_picker_core::prompt::{Capability, Profile};
-use prefix_picker_core::sync::{ProfileRecord, replica_name};
+use prefix_picker_core::sync::ProfileRecord;
 use prefix_picker_core::table::{LookupLimits, Matches, TableShape, TableStore, lookup};
 use tokio::sync::{Notify, watch};
 
@@ -25,7 +25,7 @@ use crate::events::KvEventBatch;
 use crate::feedback::Feedback;
 use crate::index::{ApplyStats, IndexConfig, PoolIndex, StreamPosition};
 use crate::news::News;
-use crate::report::{ReplicaSays, Report};
+use crate::report::Report;
 use crate::subscriber::Position;
 use crate::vocab::Vocab;
 
@@ -34,6 +34,7 @@ mod answer;
 mod facts;
 mod fleet;
 mod generated;
+mod members;
 pub mod memory;
 mod pool;
 mod publish;
@@ -43,8 +44,8 @@ pub mod sink;
 pub mod snapshot;
 
 pub use answer::{answer, has_news};
-use fleet::{Fleet, Replica};
-pub use fleet::{Load, Scraped, state_word};
+use fleet::Fleet;
+pub use fleet::{JoinError, Load, Member, Scraped, Standing, state_word};
 pub use pool::Pool;
 pub use publish::{TableSize, publish_loop};
 
@@ -63,7 +64,12 @@ pub struct Engine {
     profiles: Mutex<Vec<ProfileRecord>>,
     /// Held from the reading of a profile until the head names the changed one.
     profile_change: Mutex<()>,
+    /// Held while a replica comes or goes.
+    membership: Mutex<()>,
+    /// Held while the indices' changes are written to the table.
+    publishing: Mutex<()>,
     table: Mutex<TableStore>,
+    page_bytes: usize,
     fleet: Mutex<Fleet>,
     dirty: Notify,
     open: AtomicBool,
@@ -145,37 +151,32 @@ impl Engine {
             });
             heads.push(fleet::pool_head(pool, key, profile_hash, ids_on));
         }
-        let replicas = config
-            .replicas()
-            .map(|(pool, replica)| Replica::new(pool, replica))
-            .collect();
         let table = TableStore::new(epoch, config.page_bytes);
         let on_demand = config.pools.iter().map(|pool| pool.adapters_on_demand);
-        let fleet = Fleet::new(heads, on_demand.collect(), replicas, &table, first_version);
-        Self {
+        let fleet = Fleet::new(heads, on_demand.collect(), &table, first_version);
+        let names = || config.pools.iter().map(|pool| pool.name.clone());
+        let engine = Self {
             profiles: Mutex::new(records(&pools)),
             profile_change: Mutex::new(()),
             pools,
+            membership: Mutex::new(()),
+            publishing: Mutex::new(()),
             table: Mutex::new(table),
+            page_bytes: config.page_bytes,
             fleet: Mutex::new(fleet),
             dirty: Notify::new(),
             open: AtomicBool::new(false),
             news: watch::Sender::new(0),
-            feedback: Feedback::new(
-                config.pools.iter().map(|pool| pool.name.clone()),
-                config.replicas().map(|(pool, _)| pool),
-            ),
+            feedback: Feedback::new(names()),
             gateways: News::new(epoch.0),
-            report: Report::new(
-                config.pools.iter().map(|pool| pool.name.clone()),
-                config.replicas().map(|(pool, replica)| ReplicaSays {
-                    pool,
-                    label: replica.name.clone(),
-                    name: replica_name(&replica.endpoint.to_string(), replica.data_parallel_rank)
-                        .into_owned(),
-                }),
-            ),
+            report: Report::new(names()),
+        };
+        for (pool, replica) in config.replicas() {
+            if let Err(error) = engine.add(pool, replica, &replica.name, false) {
+                tracing::error!(replica = %replica.name, %error, "a replica is left out");
+            }
         }
+        engine
     }
 
     /// What gateways tell each other.

@@ -5,8 +5,11 @@
 //! same answer. Absent here, since only a gateway knows it: what it has sent a moment ago, its sessions,
 //! and whose requests those are that an engine says it has.
 
+use std::collections::HashMap;
+
 use prefix_picker_core::blocks::prompt::{Blocks, bytes_per_token_milli, tokens};
 use prefix_picker_core::blocks::{Family, Namespace};
+use prefix_picker_core::ids::ReplicaIndex;
 use prefix_picker_core::pick::cost::{self, hit_tokens};
 use prefix_picker_core::pick::guard::{self, Fleet};
 use prefix_picker_core::pick::{Candidate, Decision, PickInput, pace, pick};
@@ -23,6 +26,9 @@ use crate::engine::Engine;
 mod answer;
 
 pub use answer::{Answer, SCHEMA};
+
+/// The replicas' names by their numbers.
+type Names = HashMap<ReplicaIndex, String>;
 
 /// In place of a gateway's random draw.
 const SEED: u64 = 0x5eed;
@@ -68,18 +74,15 @@ pub(super) struct Asked<'a> {
     found: Vec<ReplicaMatch>,
 }
 
-/// Answers. `names` are the replicas' in the order of their numbers; `now_s` is the time, for templates
+/// Answers. `now_s` is the time, for templates
 /// that print it, in seconds since 1970.
 ///
 /// # Errors
 /// Where what is asked cannot be answered.
-pub fn explain(
-    engine: &Engine,
-    names: &[String],
-    ask: &Ask,
-    now_s: i64,
-) -> Result<Answer, Refusal> {
+pub fn explain(engine: &Engine, ask: &Ask, now_s: i64) -> Result<Answer, Refusal> {
     let head = engine.head();
+    let members = engine.members().into_iter();
+    let names: Names = members.map(|m| (m.head.index, m.name)).collect();
     let read = Read::of(ask)?;
     let (at, adapter) = pool_of(&head, ask, read.model.as_deref())?;
     let pool = head.pools.get(at);
@@ -107,7 +110,7 @@ pub fn explain(
     };
     let decision = pick(&input);
     Ok(answer::of(
-        names, pool, &replicas, &asked, &input, &decision,
+        &names, pool, &replicas, &asked, &input, &decision,
     ))
 }
 

@@ -7,6 +7,7 @@
 //! counters, which speak where responses carry no figure. [`verdict`] decides from either, by count
 //! of requests and without a clock; here its verdicts become metrics and log lines.
 
+use std::collections::HashMap;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -34,7 +35,8 @@ pub struct Feedback {
 struct Inner {
     ledger: Ledger,
     pools: Vec<Pool>,
-    replicas: Vec<Replica>,
+    /// By slot.
+    replicas: HashMap<u16, Replica>,
 }
 
 #[derive(Debug)]
@@ -53,9 +55,9 @@ struct Replica {
 }
 
 impl Feedback {
-    /// For pools by name, and replicas by their pool's position, in the order of their numbers.
+    /// For pools by name.
     #[must_use]
-    pub fn new(pools: impl Iterator<Item = String>, replicas: impl Iterator<Item = usize>) -> Self {
+    pub fn new(pools: impl Iterator<Item = String>) -> Self {
         let pool = |name| Pool {
             name,
             recent: Recent::default(),
@@ -63,18 +65,27 @@ impl Feedback {
             alarm: false,
             logged: None,
         };
-        let replica = |pool| Replica {
-            pool,
-            counters: Counters::default(),
-        };
         let inner = Inner {
             ledger: Ledger::default(),
             pools: pools.map(pool).collect(),
-            replicas: replicas.map(replica).collect(),
+            replicas: HashMap::new(),
         };
         Self {
             inner: Mutex::new(inner),
         }
+    }
+
+    /// A replica comes.
+    pub fn add(&self, slot: ReplicaIndex, pool: usize) {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let counters = Counters::default();
+        inner.replicas.insert(slot.0, Replica { pool, counters });
+    }
+
+    /// A replica goes.
+    pub fn remove(&self, slot: ReplicaIndex) {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.replicas.remove(&slot.0);
     }
 
     /// Takes what a gateway reports. `has_events`: has the pool of this position any blocks? Without
@@ -108,7 +119,7 @@ impl Feedback {
         let Inner {
             pools, replicas, ..
         } = &mut *inner;
-        let replica = replicas.get_mut(usize::from(replica.0))?;
+        let replica = replicas.get_mut(&replica.0)?;
         let (queries, hits) = replica.counters.take(queries, hits)?;
         pools.get_mut(replica.pool)?.witness.counted(queries, hits);
         Some((queries, hits))

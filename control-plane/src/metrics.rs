@@ -6,8 +6,7 @@ use std::sync::Mutex;
 use std::sync::PoisonError;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use prefix_picker_core::ids::ReplicaIndex;
-use prefix_picker_core::sync::{Head, ReplicaState};
+use prefix_picker_core::sync::ReplicaState;
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -16,8 +15,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::metrics::info::Info;
 use prometheus_client::registry::Registry;
 
-use crate::config::Config;
 use crate::engine::Engine;
+use crate::subscriber::Loss;
 
 /// One replica.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
@@ -86,6 +85,29 @@ type ByReplica = Family<ReplicaLabels, Counter>;
 type GaugeByReplica = Family<ReplicaLabels, Gauge>;
 type GaugeByPool = Family<PoolLabels, Gauge>;
 
+/// What a metric does when a replica is gone. By its type, so that no metric is forgotten to be
+/// forgotten.
+trait Forget {
+    fn forget(&self, _labels: &ReplicaLabels) {}
+}
+
+impl Forget for Counter {}
+impl Forget for Gauge {}
+impl<M> Forget for Family<PoolLabels, M> {}
+impl<M> Forget for Family<ResultLabels, M> {}
+impl<M> Forget for Family<OutcomeLabels, M> {}
+impl<M> Forget for Family<TokenLabels, M> {}
+// Those that have more labels: see [`Metrics::forget`].
+impl<M> Forget for Family<EventLabels, M> {}
+impl<M> Forget for Family<ResetLabels, M> {}
+impl<M> Forget for Family<StateLabels, M> {}
+
+impl<M> Forget for Family<ReplicaLabels, M> {
+    fn forget(&self, labels: &ReplicaLabels) {
+        self.remove(labels);
+    }
+}
+
 /// Each metric once: its help text is its documentation.
 macro_rules! metrics {
     ($($visibility:vis $field:ident: $type:ty = $name:literal, $help:literal;)*) => {
@@ -109,6 +131,10 @@ macro_rules! metrics {
                     $($field: add(&mut registry, $name, $help),)*
                     registry: Mutex::new(registry),
                 }
+            }
+
+            fn forget_families(&self, labels: &ReplicaLabels) {
+                $(self.$field.forget(labels);)*
             }
         }
     };
@@ -182,17 +208,47 @@ impl Default for Metrics {
 impl Metrics {
     /// The text that Prometheus reads, with sizes as they are now.
     #[must_use]
-    pub fn render(&self, engine: &Engine, config: &Config) -> String {
-        self.observe(engine, config);
-        let mut out = String::new();
+    pub fn render(&self, engine: &Engine) -> String {
         let registry = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        // Inside, so that a replica that goes meanwhile is forgotten after this.
+        self.observe(engine);
+        let mut out = String::new();
         if text::encode(&mut out, &registry).is_err() {
             tracing::error!("metrics cannot be written");
         }
         out
     }
 
-    fn observe(&self, engine: &Engine, config: &Config) {
+    /// Drops all that is told of a replica. It must have left the engine, and its tasks must have ended.
+    pub fn forget(&self, labels: &ReplicaLabels) {
+        let _nobody_renders = self.registry.lock().unwrap_or_else(PoisonError::into_inner);
+        self.forget_families(labels);
+        let ReplicaLabels { pool, replica } = labels;
+        let (pool, replica) = (|| pool.clone(), || replica.clone());
+        for kind in EVENT_KINDS {
+            self.events.remove(&EventLabels {
+                pool: pool(),
+                replica: replica(),
+                kind,
+            });
+        }
+        for why in Loss::ALL {
+            self.resets.remove(&ResetLabels {
+                pool: pool(),
+                replica: replica(),
+                why: why.as_str(),
+            });
+        }
+        for (state, _) in STATES {
+            self.replica_state.remove(&StateLabels {
+                pool: pool(),
+                replica: replica(),
+                state,
+            });
+        }
+    }
+
+    fn observe(&self, engine: &Engine) {
         for pool in engine.pools() {
             let labels = PoolLabels {
                 pool: pool.name.clone(),
@@ -231,25 +287,21 @@ impl Metrics {
         let (gateways, claims) = engine.gateways().sizes();
         self.news_gateways.set(as_i64(gateways));
         self.news_claims.set(as_i64(claims));
-        self.observe_replicas(engine, config, &head);
+        self.observe_replicas(engine);
     }
 
-    fn observe_replicas(&self, engine: &Engine, config: &Config, head: &Head) {
-        for ((number, (pool, replica)), state) in
-            (0u16..).zip(config.replicas()).zip(&head.replicas)
-        {
-            let pool = config
-                .pools
-                .get(pool)
-                .map(|pool| pool.name.clone())
-                .unwrap_or_default();
+    fn observe_replicas(&self, engine: &Engine) {
+        for member in engine.members() {
+            let pool = engine.pools().get(member.pool);
+            let pool = pool.map(|pool| pool.name.clone()).unwrap_or_default();
+            let (replica, state) = (member.name, member.head);
             let labels = ReplicaLabels {
                 pool: pool.clone(),
-                replica: replica.name.clone(),
+                replica: replica.clone(),
             };
             self.replica_blocks
                 .get_or_create(&labels)
-                .set(as_i64(engine.replica_blocks(ReplicaIndex(number))));
+                .set(as_i64(engine.replica_blocks(member.slot)));
             for (family, value) in [
                 (&self.replica_prefill, state.pace.prefill_tokens_per_s),
                 (&self.replica_step, state.pace.step_us),
@@ -260,7 +312,7 @@ impl Metrics {
             for (word, possible) in STATES {
                 let labels = StateLabels {
                     pool: pool.clone(),
-                    replica: replica.name.clone(),
+                    replica: replica.clone(),
                     state: word,
                 };
                 self.replica_state
@@ -270,6 +322,9 @@ impl Metrics {
         }
     }
 }
+
+/// All that [`EventLabels::kind`] can be.
+const EVENT_KINDS: &[&str] = &["stored", "removed", "cleared", "bad", "undecodable"];
 
 const STATES: &[(&str, ReplicaState)] = &[
     ("ready", ReplicaState::Ready),

@@ -15,7 +15,7 @@
 //! [`virtual_cache::ENTRIES_MAX`] entries, about 1 MB, a replica, or fewer where there are more than 64 of
 //! them. A restart begins anew.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Mutex, PoisonError};
 
 use prefix_picker_core::ids::ReplicaIndex;
@@ -43,14 +43,11 @@ pub struct Report {
 }
 
 impl Report {
-    /// For pools by name, and replicas in the order of their numbers.
+    /// For pools by name.
     #[must_use]
-    pub fn new(
-        pools: impl Iterator<Item = String>,
-        replicas: impl Iterator<Item = ReplicaSays>,
-    ) -> Self {
+    pub fn new(pools: impl Iterator<Item = String>) -> Self {
         Self {
-            book: Mutex::new(Book::new(pools, replicas)),
+            book: Mutex::new(Book::new(pools)),
             start: tokio::time::Instant::now(),
         }
     }
@@ -59,6 +56,16 @@ impl Report {
         let now_s = ms_since(self.start) / 1_000;
         let mut book = self.book.lock().unwrap_or_else(PoisonError::into_inner);
         work(&mut book, now_s)
+    }
+
+    /// A replica comes.
+    pub fn add(&self, slot: ReplicaIndex, says: ReplicaSays) {
+        self.with(|book, _| book.add(slot, says));
+    }
+
+    /// A replica goes, and its virtual cache with it. What its requests were counts on.
+    pub fn remove(&self, slot: ReplicaIndex) {
+        self.with(|book, _| book.remove(slot));
     }
 
     /// Takes what a gateway tells.
@@ -93,8 +100,9 @@ pub struct ReplicaSays {
 #[derive(Debug)]
 struct Book {
     pools: Vec<(String, Ring)>,
-    replicas: Vec<Replica>,
-    places: HashMap<u64, usize>,
+    /// By slot.
+    replicas: BTreeMap<u16, Replica>,
+    places: HashMap<u64, u16>,
     lost: u64,
     unknown: u64,
 }
@@ -103,30 +111,48 @@ struct Book {
 struct Replica {
     pool: usize,
     label: String,
+    place: u64,
     capacity: Option<u64>,
     cache: VirtualCache,
 }
 
 impl Book {
-    fn new(
-        pools: impl Iterator<Item = String>,
-        replicas: impl Iterator<Item = ReplicaSays>,
-    ) -> Self {
-        let replicas: Vec<ReplicaSays> = replicas.collect();
-        let places = replicas.iter().enumerate();
-        let entries_each = ENTRIES_OF_ALL / replicas.len().max(1);
-        let replica = |says: &ReplicaSays| Replica {
-            pool: says.pool,
-            label: says.label.clone(),
-            capacity: None,
-            cache: VirtualCache::new(entries_each),
-        };
+    fn new(pools: impl Iterator<Item = String>) -> Self {
         Self {
             pools: pools.map(|name| (name, Ring::default())).collect(),
-            places: places.map(|(at, says)| (place(&says.name), at)).collect(),
-            replicas: replicas.iter().map(replica).collect(),
+            places: HashMap::new(),
+            replicas: BTreeMap::new(),
             lost: 0,
             unknown: 0,
+        }
+    }
+
+    fn add(&mut self, slot: ReplicaIndex, says: ReplicaSays) {
+        self.remove(slot);
+        let place = place(&says.name);
+        let replica = Replica {
+            pool: says.pool,
+            label: says.label,
+            place,
+            capacity: None,
+            cache: VirtualCache::new(0),
+        };
+        self.places.insert(place, slot.0);
+        self.replicas.insert(slot.0, replica);
+        self.share_entries();
+    }
+
+    fn remove(&mut self, slot: ReplicaIndex) {
+        if let Some(gone) = self.replicas.remove(&slot.0) {
+            self.places.remove(&gone.place);
+            self.share_entries();
+        }
+    }
+
+    fn share_entries(&mut self) {
+        let each = ENTRIES_OF_ALL / self.replicas.len().max(1);
+        for replica in self.replicas.values_mut() {
+            replica.cache.set_entries_max(each);
         }
     }
 
@@ -142,7 +168,7 @@ impl Book {
     /// `None`: it chose a replica that is not ours.
     fn count(&mut self, decision: &Decision, now_s: u64) -> Option<()> {
         let replica = self.places.get(&decision.chosen)?;
-        let replica = self.replicas.get_mut(*replica)?;
+        let replica = self.replicas.get_mut(replica)?;
         let (_, ring) = self.pools.get_mut(replica.pool)?;
         let hit = replica
             .capacity
@@ -152,7 +178,7 @@ impl Book {
     }
 
     fn set_capacity(&mut self, replica: ReplicaIndex, tokens: u64) {
-        if let Some(replica) = self.replicas.get_mut(usize::from(replica.0)) {
+        if let Some(replica) = self.replicas.get_mut(&replica.0) {
             replica.capacity = Some(tokens);
         }
     }
@@ -160,7 +186,7 @@ impl Book {
     fn answer(&self, since_s: u64, now_s: u64) -> Answer {
         let pools = self.pools.iter().enumerate().map(|(at, (name, ring))| {
             let Sums { shadow, enforced } = ring.since(now_s.saturating_sub(since_s));
-            let replicas = self.replicas.iter().filter(|replica| replica.pool == at);
+            let replicas = self.replicas.values().filter(|replica| replica.pool == at);
             PoolAnswer {
                 pool: name.clone(),
                 shadow: shadow.into(),

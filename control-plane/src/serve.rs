@@ -78,7 +78,7 @@ impl Serve {
         let epoch = Epoch(random_u64()?.max(1));
         let engine = Arc::new(Engine::new(&config, parts, &secret, epoch, version));
         snapshot::load(&engine, &config);
-        engine.remember(&memory, &config);
+        engine.remember(&memory);
         let drains = Drains::open(&engine, &config);
         let listener = TcpListener::bind(config.listen)
             .await

@@ -106,7 +106,7 @@ async fn ready(State(shared): State<Arc<Shared>>) -> Response {
 }
 
 async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
-    let text = shared.metrics.render(&shared.engine, &shared.config);
+    let text = shared.metrics.render(&shared.engine);
     ([(header::CONTENT_TYPE, METRICS_TYPE)], text).into_response()
 }
 

@@ -75,7 +75,8 @@ pub(super) fn of_pool<'a>(
     replicas: impl Iterator<Item = (ReplicaIndex, &'a Adapters)> + Clone,
     everywhere: bool,
 ) -> (Vec<LoraHead>, usize) {
-    let all: Vec<ReplicaIndex> = replicas.clone().map(|(index, _)| index).collect();
+    let mut all: Vec<ReplicaIndex> = replicas.clone().map(|(index, _)| index).collect();
+    all.sort_unstable();
     let mut by_name: BTreeMap<&str, Vec<ReplicaIndex>> = BTreeMap::new();
     for (index, adapters) in replicas {
         for name in adapters.listed.iter().flat_map(BTreeMap::keys) {

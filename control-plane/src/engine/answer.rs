@@ -17,10 +17,13 @@ impl Engine {
     #[must_use]
     pub fn answer(&self, poll: &Poll) -> Answer {
         self.note_token_ids(poll);
-        let (head, version) = lock(&self.fleet).encoded();
+        let fleet = lock(&self.fleet);
+        let (head, version) = fleet.encoded();
         // After the head: whatever profile it names is there by now.
         let profiles = lock(&self.profiles).clone();
+        // Before the fleet is let go: head and table are of one epoch.
         let table = lock(&self.table);
+        drop(fleet);
         answer(poll, &table, &head, version, &profiles)
     }
 

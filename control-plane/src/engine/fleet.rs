@@ -13,6 +13,12 @@ use super::memory::Remembered;
 use super::ramp::{self, Ramp};
 use crate::config::{PoolConfig, ReplicaConfig};
 
+mod members;
+
+use members::Numbers;
+pub(super) use members::{Join, NUMBERS};
+pub use members::{JoinError, Member, Standing};
+
 /// Change of a pool's bytes per token below which gateways are not told, in percent.
 const TOLD_CHANGE_PERCENT: u32 = 2;
 /// The same of a replica's rates: they are estimates, and each change is a head.
@@ -53,14 +59,20 @@ pub struct Scraped {
     pub rates: Option<Rates>,
 }
 
-pub(super) struct Replica {
+struct Replica {
     name: String,
+    /// Its name in files, see [`Join::key`].
+    key: String,
+    /// What gateways call it in this epoch.
+    number: ReplicaIndex,
     pool: u16,
     endpoint: String,
     dp_rank: Option<u16>,
     healthy: Option<bool>,
     synced: bool,
+    /// An operator has taken it out of service.
     draining: bool,
+    standing: Standing,
     load: Load,
     /// As gateways are told; 0 where unknown.
     prefill_tokens_per_s: u32,
@@ -75,15 +87,19 @@ pub(super) struct Replica {
 }
 
 impl Replica {
-    pub(super) fn new(pool: usize, config: &ReplicaConfig) -> Self {
+    fn new(join: &Join<'_>, number: ReplicaIndex) -> Self {
+        let (pool, config): (usize, &ReplicaConfig) = (join.pool, join.replica);
         Self {
             name: config.name.clone(),
+            key: join.key.to_owned(),
+            number,
             pool: u16::try_from(pool).unwrap_or(u16::MAX),
             endpoint: config.endpoint.to_string(),
             dp_rank: config.data_parallel_rank,
             healthy: None,
             synced: false,
             draining: false,
+            standing: Standing::Serving,
             load: Load::default(),
             prefill_tokens_per_s: 0,
             step_us: 0,
@@ -97,8 +113,10 @@ impl Replica {
 
     /// Not seen healthy is down: requests to it might fail.
     fn state(&self) -> ReplicaState {
-        match (self.draining, self.healthy, self.synced) {
+        let draining = self.draining || self.standing == Standing::Leaving;
+        match (draining, self.healthy, self.synced) {
             (true, ..) => ReplicaState::Draining,
+            _ if self.standing == Standing::NotReady => ReplicaState::Down,
             (_, None | Some(false), _) => ReplicaState::Down,
             (_, _, true) => ReplicaState::Ready,
             (_, _, false) => ReplicaState::Warming,
@@ -137,8 +155,14 @@ pub(super) fn pool_head(
 }
 
 /// All replicas, and the head that gateways get.
+///
+/// A replica has two numbers. Its *slot* is its place here, in the index and in all tasks: it stays for
+/// as long as the replica does, and the next one may have it. Its *number* is what gateways know it by:
+/// it goes to nobody else for as long as the epoch lasts ([`members::Numbers`]).
 pub(super) struct Fleet {
-    replicas: Vec<Replica>,
+    /// By slot.
+    replicas: Vec<Option<Replica>>,
+    numbers: Numbers,
     /// Block sizes by pool as scraped, which go before those of events.
     scraped_block_sizes: Vec<u32>,
     /// Pools whose replicas load on demand any adapter that one of them has.
@@ -154,7 +178,6 @@ impl Fleet {
     pub(super) fn new(
         pools: Vec<PoolHead>,
         adapters_on_demand: Vec<bool>,
-        replicas: Vec<Replica>,
         table: &TableStore,
         version: u64,
     ) -> Self {
@@ -170,7 +193,8 @@ impl Fleet {
         let mut fleet = Self {
             scraped_block_sizes: vec![0; head.pools.len()],
             adapters_on_demand,
-            replicas,
+            replicas: Vec::new(),
+            numbers: Numbers::new(NUMBERS),
             head,
             encoded: Vec::new(),
             loads_changed: false,
@@ -181,13 +205,18 @@ impl Fleet {
     }
 
     fn get(&mut self, replica: ReplicaIndex) -> Option<&mut Replica> {
-        self.replicas.get_mut(usize::from(replica.0))
+        self.replicas.get_mut(usize::from(replica.0))?.as_mut()
+    }
+
+    /// All that there are, with their slots.
+    fn all(&self) -> impl Iterator<Item = (ReplicaIndex, &Replica)> + Clone {
+        let slots = (0u16..).map(ReplicaIndex).zip(&self.replicas);
+        slots.filter_map(|(slot, replica)| Some((slot, replica.as_ref()?)))
     }
 
     pub(super) fn pool_of(&self, replica: ReplicaIndex) -> Option<usize> {
-        self.replicas
-            .get(usize::from(replica.0))
-            .map(|replica| usize::from(replica.pool))
+        let found = self.replicas.get(usize::from(replica.0))?.as_ref()?;
+        Some(usize::from(found.pool))
     }
 
     pub(super) fn set_synced(&mut self, replica: ReplicaIndex, synced: bool) -> bool {
@@ -202,11 +231,8 @@ impl Fleet {
 
     /// The replicas of a pool.
     pub(super) fn of_pool(&self, pool: usize) -> Vec<ReplicaIndex> {
-        let numbered = (0u16..).map(ReplicaIndex).zip(&self.replicas);
-        numbered
-            .filter(|(_, replica)| usize::from(replica.pool) == pool)
-            .map(|(index, _)| index)
-            .collect()
+        let of_pool = self.all().filter(|(_, r)| usize::from(r.pool) == pool);
+        of_pool.map(|(slot, _)| slot).collect()
     }
 
     /// True: gateways should hear of it at once.
@@ -252,13 +278,16 @@ impl Fleet {
     /// Moves on how new the replicas are, by a clock in milliseconds. True: gateways should hear of it.
     pub(super) fn ramp(&mut self, now_ms: u64) -> bool {
         let told = |fleet: &Self| -> Vec<u16> {
-            let replicas = fleet.replicas.iter();
-            replicas.map(|r| r.ramp.permille(fleet.now_ms)).collect()
+            let replicas = fleet.all();
+            replicas
+                .map(|(_, r)| r.ramp.permille(fleet.now_ms))
+                .collect()
         };
         let before = told(self);
         self.now_ms = now_ms;
         for pool in (0u16..).take(self.head.pools.len()) {
-            let of_pool = self.replicas.iter_mut().filter(|r| r.pool == pool);
+            let all = self.replicas.iter_mut().flatten();
+            let of_pool = all.filter(|r| r.pool == pool);
             let ramps = of_pool.map(|r| {
                 let pickable = r.state().is_pickable();
                 (&mut r.ramp, pickable)
@@ -296,13 +325,10 @@ impl Fleet {
 
     /// Makes the head anew. True, and a new version, if it differs from the one gateways know.
     pub(super) fn rebuild(&mut self, generation: u32, page_count: u32, seq: u64) -> bool {
-        let number = |at: usize| ReplicaIndex(u16::try_from(at).unwrap_or(u16::MAX));
-        self.head.replicas = self
-            .replicas
-            .iter()
-            .enumerate()
-            .map(|(at, replica)| ReplicaHead {
-                index: number(at),
+        let replicas = self
+            .all()
+            .map(|(_, replica)| ReplicaHead {
+                index: replica.number,
                 pool: replica.pool,
                 endpoint: replica.endpoint.clone(),
                 dp_rank: replica.dp_rank,
@@ -317,6 +343,7 @@ impl Fleet {
                 },
             })
             .collect();
+        self.head.replicas = replicas;
         (self.head.generation, self.head.page_count) = (generation, page_count);
         // A newer sequence number alone makes no new head: it is set only after the comparison.
         if !self.encoded.is_empty() && self.head.encode().is_ok_and(|bytes| bytes == self.encoded) {
@@ -371,11 +398,8 @@ impl Fleet {
     /// Puts a pool's adapters into the head.
     fn tell_adapters(&mut self, pool: usize) {
         let everywhere = self.adapters_on_demand.get(pool).copied().unwrap_or(false);
-        let replicas = (0u16..)
-            .map(ReplicaIndex)
-            .zip(&self.replicas)
-            .filter(|(_, replica)| usize::from(replica.pool) == pool)
-            .map(|(index, replica)| (index, &replica.adapters));
+        let of_pool = self.all().filter(|(_, r)| usize::from(r.pool) == pool);
+        let replicas = of_pool.map(|(_, replica)| (replica.number, &replica.adapters));
         let (loras, left_out) = adapters::of_pool(replicas, everywhere);
         if let Some(head) = self.head.pools.get_mut(pool) {
             if left_out > 0 {
@@ -388,7 +412,7 @@ impl Fleet {
     /// Names of the healthy replicas whose models have not been asked for.
     pub(super) fn unasked(&self) -> Vec<String> {
         let unasked = |replica: &&Replica| replica.healthy == Some(true) && !replica.asked;
-        let names = self.replicas.iter().filter(unasked);
+        let names = self.replicas.iter().flatten().filter(unasked);
         names.map(|replica| replica.name.clone()).collect()
     }
 
@@ -407,7 +431,7 @@ impl Fleet {
 
     /// The versions that a pool's replicas last told.
     pub(super) fn versions(&self, pool: usize) -> Vec<String> {
-        let replicas = self.replicas.iter();
+        let replicas = self.replicas.iter().flatten();
         replicas
             .filter(|replica| usize::from(replica.pool) == pool)
             .filter_map(|replica| replica.version.clone())
@@ -423,7 +447,8 @@ impl Fleet {
         let found = self.get(replica)?;
         found.max_model_len = Some(tokens);
         let pool = found.pool;
-        let of_pool = self.replicas.iter().filter(|replica| replica.pool == pool);
+        let all = self.replicas.iter().flatten();
+        let of_pool = all.filter(|replica| replica.pool == pool);
         let least = of_pool.filter_map(|replica| replica.max_model_len).min()?;
         Some((usize::from(pool), least))
     }
@@ -439,7 +464,7 @@ impl Fleet {
     /// is not, until they are followed anew.
     pub(super) fn begin_anew(&mut self, pool: usize, profile_hash: u64) {
         self.set_profile(pool, profile_hash);
-        for replica in &mut self.replicas {
+        for replica in self.replicas.iter_mut().flatten() {
             if usize::from(replica.pool) == pool {
                 replica.synced = false;
             }
@@ -476,6 +501,7 @@ impl Fleet {
 
     pub(super) fn remembered(&self, replica: ReplicaIndex) -> Remembered {
         let found = self.replicas.get(usize::from(replica.0));
+        let found = found.and_then(Option::as_ref);
         found.map_or_else(Remembered::default, |found| Remembered {
             version: found.version.clone(),
             adapters: found.adapters.paths().clone(),
@@ -494,8 +520,8 @@ impl Fleet {
         let unsettled = |replica: &&Replica| {
             replica.healthy != Some(false) && !(replica.healthy == Some(true) && replica.synced)
         };
-        self.replicas
-            .iter()
+        let replicas = self.replicas.iter().flatten();
+        replicas
             .filter(unsettled)
             .map(|replica| replica.name.clone())
             .collect()

@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use prefix_picker_core::ids::ReplicaIndex;
 use serde::{Deserialize, Serialize};
 
 use super::{Engine, lock};
@@ -16,7 +15,7 @@ use crate::disk;
 /// Most bytes that are read.
 const BYTES_MAX: u64 = 64 << 20;
 
-/// By replica name.
+/// By the replicas' keys, which are the names of those that are configured.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Memory {
     replicas: BTreeMap<String, Remembered>,
@@ -51,10 +50,10 @@ impl Memory {
         serde_json::from_slice(&bytes).unwrap_or_default()
     }
 
-    /// The version that a replica told last.
+    /// The version that a replica told last, by its key.
     #[must_use]
-    pub fn version(&self, replica: &str) -> Option<&str> {
-        self.replicas.get(replica)?.version.as_deref()
+    pub fn version(&self, key: &str) -> Option<&str> {
+        self.replicas.get(key)?.version.as_deref()
     }
 
     fn write(&self, dir: &Path) -> std::io::Result<()> {
@@ -64,25 +63,22 @@ impl Memory {
 
 impl Engine {
     /// Takes what an earlier life knew of the engines. Before any snapshot's events go on.
-    pub fn remember(&self, memory: &Memory, config: &Config) {
-        for (number, (_, replica)) in (0u16..).zip(config.replicas()) {
-            let number = ReplicaIndex(number);
-            let has_blocks = self.replica_blocks(number) > 0;
-            let remembered = memory.replicas.get(&replica.name);
-            lock(&self.fleet).remember(number, remembered, has_blocks);
+    pub fn remember(&self, memory: &Memory) {
+        for pool in 0..self.pools.len() {
+            let keys = lock(&self.fleet).keys(Some(pool));
+            let mut added = Vec::new();
+            for (slot, key) in &keys {
+                let has_blocks = self.replica_blocks(*slot) > 0;
+                let remembered = memory.replicas.get(key);
+                lock(&self.fleet).remember(*slot, remembered, has_blocks);
+                if remembered.is_none() {
+                    added.push(*slot);
+                }
+            }
+            if added.len() < keys.len() {
+                lock(&self.fleet).added(&added);
+            }
         }
-        let known = |name: &str| memory.replicas.contains_key(name);
-        let old_pool = |pool: usize| {
-            let replicas = config.pools.get(pool).map(|pool| &pool.replicas);
-            replicas.is_some_and(|replicas| replicas.iter().any(|r| known(&r.name)))
-        };
-        let added: Vec<ReplicaIndex> = (0u16..)
-            .map(ReplicaIndex)
-            .zip(config.replicas())
-            .filter(|(_, (pool, replica))| !known(&replica.name) && old_pool(*pool))
-            .map(|(number, _)| number)
-            .collect();
-        lock(&self.fleet).added(&added);
     }
 }
 
@@ -94,11 +90,8 @@ impl Engine {
 pub(super) fn write(engine: &Engine, config: &Config) -> std::io::Result<()> {
     let replicas = {
         let fleet = lock(&engine.fleet);
-        (0u16..)
-            .zip(config.replicas())
-            .map(|(number, (_, replica))| {
-                (replica.name.clone(), fleet.remembered(ReplicaIndex(number)))
-            })
+        let keys = fleet.keys(None).into_iter();
+        keys.map(|(slot, key)| (key, fleet.remembered(slot)))
             .collect()
     };
     Memory { replicas }.write(&config.data_dir)

@@ -3,9 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use prefix_picker_core::ids::BlockHash;
-use prefix_picker_core::table::encode_group;
-
+use super::members::changed_groups;
 use super::{Engine, lock};
 
 impl Engine {
@@ -13,20 +11,13 @@ impl Engine {
     pub fn publish(&self) -> bool {
         let mut more = false;
         let mut changed = false;
+        let publishing = lock(&self.publishing);
         let generation = lock(&self.table).generation();
         for pool in &self.pools {
             let mut index = lock(&pool.index);
-            let mut groups: Vec<(BlockHash, Option<Vec<u8>>)> = Vec::new();
-            index.drain_dirty(|anchor, spec| {
-                let body = spec.and_then(|spec| match encode_group(&spec) {
-                    Ok(body) => Some(body),
-                    Err(error) => {
-                        tracing::error!(pool = %pool.name, ?anchor, %error, "group left out of the table");
-                        None
-                    }
-                });
-                groups.push((anchor, body));
-            });
+            // Of all that hold something: whoever goes is forgotten by the index first.
+            let numbers = lock(&self.fleet).numbers();
+            let groups = changed_groups(pool, &mut index, &numbers);
             more |= index.stats().unsettled > 0;
             // The index stays locked: what a later batch says must not be overtaken.
             let mut table = lock(&self.table);
@@ -37,6 +28,7 @@ impl Engine {
                 };
             }
         }
+        drop(publishing);
         if lock(&self.table).generation() != generation {
             self.announce();
         }

@@ -6,6 +6,7 @@
 //!
 //! One file a pool, written beside and renamed, so that a crash leaves the last whole one.
 
+use std::collections::HashMap;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::{Path, PathBuf};
@@ -26,19 +27,14 @@ fn path(dir: &Path, pool: &str) -> PathBuf {
 /// # Errors
 /// The first that the system reports; earlier files stay whole.
 pub fn write(engine: &Engine, config: &Config) -> std::io::Result<u64> {
-    let names: Vec<String> = config
-        .replicas()
-        .map(|(_, replica)| replica.name.clone())
-        .collect();
+    let keys: HashMap<ReplicaIndex, String> = lock(&engine.fleet).keys(None).into_iter().collect();
     memory::write(engine, config)?;
     let mut bytes = 0;
     for pool in engine.pools() {
         let target = path(&config.data_dir, &pool.name);
         // Into memory first, so that the index is not held while the disk works.
         let mut image = Vec::new();
-        lock(&pool.index).write_snapshot(&mut image, |replica| {
-            names.get(usize::from(replica.0)).cloned()
-        })?;
+        lock(&pool.index).write_snapshot(&mut image, |replica| keys.get(&replica).cloned())?;
         disk::replace(&target, &image)?;
         bytes += image.len() as u64;
     }
@@ -59,12 +55,9 @@ pub fn load(engine: &Engine, config: &Config) {
                 continue;
             }
         };
-        let find = |name: &str| {
-            let at = config
-                .replicas()
-                .position(|(pool, replica)| pool == number && replica.name == name)?;
-            u16::try_from(at).ok().map(ReplicaIndex)
-        };
+        let keys = lock(&engine.fleet).keys(Some(number)).into_iter();
+        let slots: HashMap<String, ReplicaIndex> = keys.map(|(slot, key)| (key, slot)).collect();
+        let find = |key: &str| slots.get(key).copied();
         let loaded: Result<_, SnapshotError> =
             lock(&pool.index).read_snapshot(&mut BufReader::with_capacity(1 << 20, file), find);
         match loaded {

@@ -17,6 +17,7 @@ use crate::subscriber::signals::digest;
 
 mod facts;
 mod gateway;
+mod members;
 
 pub(crate) use gateway::Gateway;
 

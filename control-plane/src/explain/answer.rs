@@ -4,8 +4,8 @@ use prefix_picker_core::ids::ReplicaIndex;
 use serde::Serialize;
 
 use super::{
-    Asked, Candidate, Decision, Fleet, PickInput, PoolHead, ReplicaHead, ReplicaMatch, can_serve,
-    cost, guard, held_by, hit_tokens,
+    Asked, Candidate, Decision, Fleet, Names, PickInput, PoolHead, ReplicaHead, ReplicaMatch,
+    can_serve, cost, guard, held_by, hit_tokens,
 };
 use crate::engine::state_word;
 
@@ -123,7 +123,7 @@ pub struct Choice {
 }
 
 pub(super) fn of(
-    names: &[String],
+    names: &Names,
     pool: &PoolHead,
     replicas: &[&ReplicaHead],
     asked: &Asked<'_>,
@@ -189,11 +189,8 @@ pub(super) fn of(
     }
 }
 
-fn name(names: &[String], replica: ReplicaIndex) -> String {
-    names
-        .get(usize::from(replica.0))
-        .cloned()
-        .unwrap_or_default()
+fn name(names: &Names, replica: ReplicaIndex) -> String {
+    names.get(&replica).cloned().unwrap_or_default()
 }
 
 fn matched(held: Option<ReplicaMatch>, input: &PickInput<'_>) -> Matched {

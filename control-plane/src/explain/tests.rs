@@ -10,7 +10,6 @@ use crate::engine::{Load, Scraped};
 
 struct Setup {
     engine: Engine,
-    names: Vec<String>,
     dir: PathBuf,
 }
 
@@ -39,18 +38,14 @@ impl Setup {
             engine.synced(ReplicaIndex(replica), true);
         }
         engine.announce_loads(0);
-        Self {
-            engine,
-            names: config.replicas().map(|(_, r)| r.name.clone()).collect(),
-            dir,
-        }
+        Self { engine, dir }
     }
 
     fn ask(&self, ask: Value) -> Result<Value, Refusal> {
         let ask: Ask = serde_json::from_value(ask).unwrap();
-        let answer = explain(&self.engine, &self.names, &ask, 1_700_000_000)?;
+        let answer = explain(&self.engine, &ask, 1_700_000_000)?;
         // Asking twice gives the same answer.
-        let again = explain(&self.engine, &self.names, &ask, 1_700_000_000)?;
+        let again = explain(&self.engine, &ask, 1_700_000_000)?;
         assert_eq!(answer, again);
         Ok(serde_json::to_value(answer).unwrap())
     }

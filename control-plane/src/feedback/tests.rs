@@ -67,7 +67,11 @@ fn engines_counters_start_anew_after_a_restart() {
 
 fn feedback() -> (Feedback, Metrics) {
     let pools = ["p".to_owned()].into_iter();
-    (Feedback::new(pools, [0, 0].into_iter()), Metrics::new())
+    let feedback = Feedback::new(pools);
+    for slot in 0..2 {
+        feedback.add(ReplicaIndex(slot), 0);
+    }
+    (feedback, Metrics::new())
 }
 
 fn poll(feedback: PoolFeedback) -> Poll {

@@ -114,6 +114,17 @@ impl PoolIndex {
         self.blocks.groups.set_gone(gone);
     }
 
+    /// Has every group written again by the next [`Self::drain_dirty`].
+    pub fn mark_all(&mut self) {
+        let groups: Vec<u32> = {
+            let tree = &self.blocks.tree;
+            tree.indices().map(|block| tree.get(block).group).collect()
+        };
+        for group in groups {
+            self.blocks.groups.mark(group);
+        }
+    }
+
     fn published_anchors(&mut self) -> Vec<prefix_picker_core::ids::BlockHash> {
         let mut gone = self.blocks.groups.take_gone();
         let blocks = &self.blocks;

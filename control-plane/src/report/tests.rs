@@ -13,7 +13,11 @@ fn book() -> Book {
     };
     let pools = ["one", "two"].map(String::from);
     let replicas = [replica(0, "a"), replica(0, "b"), replica(1, "c")];
-    Book::new(pools.into_iter(), replicas.into_iter())
+    let mut book = Book::new(pools.into_iter());
+    for (slot, says) in (0..).zip(replicas) {
+        book.add(ReplicaIndex(slot), says);
+    }
+    book
 }
 
 fn decision(replica: &str, marks: &[Mark]) -> Decision {

@@ -49,6 +49,19 @@ impl VirtualCache {
         }
     }
 
+    /// May have so many entries from now on.
+    pub fn set_entries_max(&mut self, entries_max: usize) {
+        self.entries_max = entries_max.min(ENTRIES_MAX);
+        self.keep_within_entries();
+    }
+
+    fn keep_within_entries(&mut self) {
+        while self.entries.len() > self.entries_max {
+            self.cut_short = true;
+            self.drop_oldest();
+        }
+    }
+
     /// A request comes: how many of its prompt's tokens are there, and from now on all of them that
     /// marks stand for, as far as `capacity` tokens go.
     pub fn request(&mut self, marks: &[Mark], capacity: u64) -> u64 {
@@ -65,10 +78,7 @@ impl VirtualCache {
         while self.tokens > capacity {
             self.drop_oldest();
         }
-        while self.entries.len() > self.entries_max {
-            self.cut_short = true;
-            self.drop_oldest();
-        }
+        self.keep_within_entries();
         hit
     }
 

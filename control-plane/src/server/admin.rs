@@ -38,9 +38,10 @@ async fn set(shared: &Arc<Shared>, headers: &HeaderMap, name: &str, draining: bo
             if changed {
                 tracing::info!(replica = %name, draining, "an operator changed a replica");
             }
-            let head = shared.engine.head();
-            let found = head.replicas.iter().find(|found| found.index == replica);
-            let pool = found.and_then(|found| head.pools.get(usize::from(found.pool)));
+            let members = shared.engine.members();
+            let found = members.iter().find(|found| found.slot == replica);
+            let pool = found.and_then(|found| shared.engine.pools().get(found.pool));
+            let found = found.map(|found| &found.head);
             axum::Json(serde_json::json!({
                 "version": 1,
                 "replica": name,

@@ -36,11 +36,9 @@ pub(super) async fn answer(
     }
     // A large prompt takes a few milliseconds, which polls need not wait for.
     let work = move || {
-        let names = shared.config.replicas();
-        let names: Vec<String> = names.map(|(_, replica)| replica.name.clone()).collect();
         #[allow(clippy::cast_possible_truncation)] // in range for as long as there are clocks
         let now_s = unix_seconds() as i64;
-        explain(&shared.engine, &names, &ask, now_s)
+        explain(&shared.engine, &ask, now_s)
     };
     match tokio::task::spawn_blocking(work).await {
         Ok(Ok(answer)) => axum::Json(answer).into_response(),

@@ -94,6 +94,16 @@ pub enum Loss {
 }
 
 impl Loss {
+    /// All reasons.
+    pub const ALL: [Self; 6] = [
+        Self::Restart,
+        Self::HistoryLost,
+        Self::NoReplay,
+        Self::ReplayFailed,
+        Self::Undecodable,
+        Self::LostRemovals,
+    ];
+
     /// Metric label and log field.
     #[must_use]
     pub fn as_str(self) -> &'static str {

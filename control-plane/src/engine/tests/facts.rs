@@ -89,7 +89,7 @@ fn an_adapter_from_another_path_loses_its_blocks() {
     let next = |now: &[(&str, &str)]| {
         let next = engine_of(&config);
         snapshot::load(&next, &config);
-        next.remember(&memory::Memory::read(&dir), &config);
+        next.remember(&memory::Memory::read(&dir));
         next.set_adapters(B, adapters(now))
     };
     assert_eq!(next(&[("sql", "/1")]), 0);
