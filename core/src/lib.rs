@@ -11,6 +11,7 @@
 //! | [`table`] | which replica holds which prefix -> pages, and pages -> matches |
 //! | [`sync`] | the bytes that a gateway and a control plane exchange |
 //! | [`pick`] | matches and load -> endpoints in order, with a reason |
+//! | [`reasons`] | a reason's name -> the byte that stands for it between programs, and back |
 //! | [`recent`] | what was sent where a moment ago, in buckets of fixed size |
 //! | [`usage`] | a response, as it streams by -> how much of the prompt the engine found cached |
 
@@ -19,6 +20,7 @@ pub mod checksum;
 pub mod ids;
 pub mod pick;
 pub mod prompt;
+pub mod reasons;
 pub mod recent;
 pub mod sync;
 pub mod table;

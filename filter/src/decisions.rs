@@ -1,4 +1,4 @@
-//! Tells the control plane what became of decisions, for its report.
+//! Tells the control plane what became of decisions, for its report and its page.
 //!
 //! Each VM keeps the records of requests that have ended until its next tick and puts them into shared
 //! data, from where the VM that polls ([`crate::sync`]) posts them, [`PACE_US`] apart and one call at a
@@ -8,10 +8,11 @@
 //! |---|---|
 //! | `pp/decisions` | what is to be posted: a message as it will be, or nothing |
 
-use prefix_picker_core::sync::decisions::{Decision, Decisions, RECORDS_MAX};
+use prefix_picker_core::sync::decisions::{Decision, Decisions, OTHERS_MAX, Other, RECORDS_MAX};
 
 use crate::config::Config;
 use crate::host::Host;
+use crate::reason::Reason;
 use crate::sync::{BINARY, post};
 use crate::vm::Vm;
 
@@ -60,6 +61,19 @@ pub fn note(vm: &mut Vm, host: &impl Host, decision: Decision) {
     }
 }
 
+/// A request was decided, whatever becomes of it.
+pub fn count(vm: &mut Vm, reason: Reason) {
+    vm.decisions.waiting.count(reason.code(), 1);
+}
+
+/// A request has ended that was not looked up, or not answered. A sample: what is too much is not
+/// missed.
+pub fn note_other(vm: &mut Vm, other: Option<Other>) {
+    if vm.decisions.waiting.others.len() < OTHERS_MAX {
+        vm.decisions.waiting.others.extend(other);
+    }
+}
+
 fn lose(vm: &mut Vm, host: &impl Host, count: u32) {
     let lost = &mut vm.decisions.waiting.lost;
     *lost = lost.saturating_add(count);
@@ -81,6 +95,11 @@ pub fn hand_over(vm: &mut Vm, host: &impl Host) {
     let mine = &vm.decisions.waiting;
     all.records.extend_from_slice(&mine.records);
     all.lost = all.lost.saturating_add(mine.lost);
+    let room = OTHERS_MAX.saturating_sub(all.others.len());
+    all.others.extend(mine.others.iter().take(room));
+    for &(reason, requests) in &mine.counts {
+        all.count(reason, requests);
+    }
     let Ok(bytes) = all.encode() else { return };
     // If another VM came between, it is tried again with the next tick.
     if host.set_shared(OUTBOX_KEY, &bytes, outbox.cas).is_ok() {

@@ -1,7 +1,7 @@
 //! Why a request went where it went: one per request, a metric label and an access-log field.
 
-use prefix_picker_core::pick;
 use prefix_picker_core::prompt::Skip;
+use prefix_picker_core::{pick, reasons};
 
 /// The outcome of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +78,12 @@ impl Reason {
             .chain(OWN)
     }
 
+    /// The byte that stands for it in what the control plane is told.
+    #[must_use]
+    pub fn code(self) -> u8 {
+        reasons::code(self.as_str())
+    }
+
     /// Its name in metrics, logs and docs.
     #[must_use]
     pub fn as_str(self) -> &'static str {
@@ -122,6 +128,14 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), count);
+    }
+
+    #[test]
+    fn each_has_a_code_and_there_are_no_others() {
+        let mut codes: Vec<u8> = Reason::all().map(Reason::code).collect();
+        codes.sort_unstable();
+        let all: Vec<u8> = (1..).take(reasons::NAMES.len() - 1).collect();
+        assert_eq!(codes, all);
     }
 
     /// The README's table names every reason, and no other.

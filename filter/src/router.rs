@@ -28,6 +28,7 @@ mod tried;
 use std::borrow::Cow;
 
 use crate::config::Config;
+use crate::decisions;
 use crate::feedback::{Expected, Reading};
 use crate::health::outcome::Had;
 use crate::host::Host;
@@ -45,6 +46,7 @@ use decided::Decided;
 use gate::Gate;
 use prefix_picker_core::prompt::Api;
 use prefix_picker_core::recent::place;
+use prefix_picker_core::sync::decisions::Other;
 use tried::Tried;
 
 /// The header that Envoy's `override_host` policy reads: endpoints in the order to try.
@@ -128,6 +130,8 @@ pub struct Request {
     reading: Option<Reading>,
     /// What will be told of it.
     decided: Option<Box<Decided>>,
+    /// What will be told of it otherwise.
+    other: Option<Other>,
 }
 
 impl Default for Request {
@@ -152,6 +156,7 @@ impl Default for Request {
             expected: None,
             reading: None,
             decided: None,
+            other: None,
         }
     }
 }
@@ -303,9 +308,10 @@ impl Request {
     }
 
     /// Not for us.
-    fn pass(&mut self, vm: &Vm, host: &impl Host, reason: Reason) -> Flow {
+    fn pass(&mut self, vm: &mut Vm, host: &impl Host, reason: Reason) -> Flow {
         self.stage = Stage::Done;
         vm.metrics.request(host, reason);
+        decisions::count(vm, reason);
         host.set_filter_state(STATE_REASON, reason.as_str().as_bytes());
         Flow::Continue
     }
@@ -329,6 +335,12 @@ impl Request {
     /// As planned. `had`: how much of the request an endpoint will have.
     fn go(&mut self, vm: &mut Vm, host: &impl Host, plan: Plan, had: Had) -> Flow {
         self.debug.note(&plan);
+        self.other = Some(Other {
+            enforced: self.mode == Mode::Enforce,
+            reason: plan.reason.code(),
+            prompt_tokens: plan.prompt_tokens,
+            ..Other::default()
+        });
         self.replica = plan.replica().map(Cow::into_owned);
         if let Some(first) = &self.replica {
             let endpoints = plan.endpoints.join(",");
@@ -354,8 +366,11 @@ impl Request {
             }
             let decided = plan
                 .decided
-                .map(|draft| draft.sent(self.mode, place(first)));
+                .map(|draft| draft.sent(self.mode, place(first), plan.reason));
             self.decided = decided.map(Box::new);
+            if let Some(other) = &mut self.other {
+                other.chosen = place(first);
+            }
             let ttl_ms = SENT_MS.saturating_add(plan.prefill_ms).min(SENT_MAX_MS);
             let claim = |look| SENT.claim(host, look, place(first), ttl_ms);
             self.claimed = plan.sent.into_iter().map(claim).collect();

@@ -32,7 +32,11 @@ fn decision(replica: &str, marks: &[Mark]) -> Decision {
 }
 
 fn tell(book: &mut Book, now_s: u64, records: Vec<Decision>) {
-    book.take(&Decisions { lost: 0, records }, now_s);
+    let told = Decisions {
+        records,
+        ..Decisions::default()
+    };
+    book.take(&told, now_s);
 }
 
 fn json(book: &Book, since_s: u64, now_s: u64) -> serde_json::Value {
@@ -74,7 +78,7 @@ fn kinds_and_pools_are_summed_apart() {
     book.take(
         &Decisions {
             lost: 5,
-            records: vec![],
+            ..Decisions::default()
         },
         8,
     );

@@ -2,6 +2,7 @@
 
 use std::ops::ControlFlow;
 
+use super::mix::{absorb, avalanche};
 use super::{
     BlockHash, Family, IDS_PER_BLOCK, MAX_BLOCK_BYTES, MediaKey, Namespace, Seed, TARGET_BYTES,
     TextBlock, TextChain, hash_ids, seed,
@@ -22,6 +23,9 @@ const BYTES_PER_TOKEN_MILLI: u32 = 4_000;
 pub struct Blocks {
     /// Chained hashes, at most [`BLOCKS_MAX`].
     pub hashes: Vec<BlockHash>,
+    /// Hash of the second block's bytes (or ids) alone, whatever stands before them; 0: there is none.
+    /// Prompts that differ in their first block only, as by a date, share it.
+    pub second: u64,
     /// Where each block ends: bytes of a text, ids of a token-id prompt.
     pub ends: Vec<usize>,
     /// The prompt's length in the same unit.
@@ -43,8 +47,11 @@ impl Blocks {
         let start = |family| seed(&pool.key, &namespace(family));
         match prompt {
             Prompt::Text(text) => {
-                let (hashes, ends) = hash_text(start(Family::Text), text);
+                let seed = start(Family::Text);
+                let (hashes, ends) = hash_text(seed, text);
+                let words = second(&ends, text.text.as_bytes());
                 Self {
+                    second: hash_alone(seed, words, |byte| u64::from(*byte)),
                     hashes,
                     ends,
                     len: text.text.len(),
@@ -53,9 +60,11 @@ impl Blocks {
                 }
             }
             Prompt::TokenIds(ids) => {
-                let hashes = hash_ids(start(Family::TokenIds), ids, BLOCKS_MAX);
-                let ends = (1..=hashes.len()).map(|n| n * IDS_PER_BLOCK).collect();
+                let seed = start(Family::TokenIds);
+                let hashes = hash_ids(seed, ids, BLOCKS_MAX);
+                let ends: Vec<usize> = (1..=hashes.len()).map(|n| n * IDS_PER_BLOCK).collect();
                 Self {
+                    second: hash_alone(seed, second(&ends, ids), |id| u64::from(*id)),
                     hashes,
                     ends,
                     len: ids.len(),
@@ -141,6 +150,22 @@ pub fn bytes_per_token_milli(pool: &PoolHead) -> u32 {
     }
 }
 
+/// The second block's bytes (or ids).
+fn second<'p, T>(ends: &[usize], prompt: &'p [T]) -> Option<&'p [T]> {
+    let [first, second, ..] = ends else {
+        return None;
+    };
+    prompt.get(*first..*second)
+}
+
+/// A keyed hash of a block by itself; 0 of none.
+fn hash_alone<T>(seed: Seed, block: Option<&[T]>, word: impl Fn(&T) -> u64) -> u64 {
+    block.map_or(0, |block| {
+        let words = block.iter().map(word);
+        avalanche(words.fold(seed.0, absorb)).max(1)
+    })
+}
+
 /// Block hashes of a text and where each block ends.
 fn hash_text(seed: Seed, text: &PromptText) -> (Vec<BlockHash>, Vec<usize>) {
     let bytes = text.text.as_bytes().get(..text.exact_bytes);
@@ -217,6 +242,7 @@ fn note(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::blocks::PoolKey;
     use crate::prompt::MediaItem;
     #[cfg(all(target_arch = "wasm32", target_os = "unknown"))]
     use wasm_bindgen_test::wasm_bindgen_test as test;
@@ -259,6 +285,56 @@ mod tests {
         let other = hash_text(SEED, &other).0;
         assert_eq!(hashes[..second], other[..second]);
         assert!(hashes[second..].iter().all(|hash| !other.contains(hash)));
+    }
+
+    #[test]
+    fn the_second_block_alone_does_not_know_what_stands_before() {
+        let pool = PoolHead {
+            name: "p".to_owned(),
+            key: PoolKey([7; 32]),
+            profile_hash: 1,
+            models: Vec::new(),
+            clusters: Vec::new(),
+            block_size: 16,
+            bytes_per_token_milli: 0,
+            token_ids: true,
+            loras: Vec::new(),
+            full_reports: false,
+        };
+        let of = |prompt: Prompt, salt: Option<&str>| {
+            let namespace = |family| Namespace {
+                family,
+                profile_hash: 1,
+                lora: None,
+                salt,
+            };
+            Blocks::of(&prompt, &pool, namespace)
+        };
+        let text = |date: &str, word: &str| {
+            let text = format!("{date} {}", format!("all the {word} same ").repeat(60));
+            Prompt::Text(PromptText::from(text))
+        };
+        let ids = |first: u32, second: u32| {
+            Prompt::TokenIds([vec![first; 64], vec![second; 64], vec![3; 9]].concat())
+        };
+        let kinds: [[Prompt; 3]; 2] = [
+            [
+                text("2026-11-30", "very"),
+                text("2026-12-01", "very"),
+                text("2026-11-30", "much"),
+            ],
+            [ids(1, 5), ids(2, 5), ids(1, 6)],
+        ];
+        for [one, dated, other] in kinds {
+            let salted = of(one.clone(), Some("salt"));
+            let [one, dated, other] = [one, dated, other].map(|prompt| of(prompt, None));
+            assert_ne!(one.second, 0);
+            assert_eq!(one.second, dated.second);
+            assert_ne!(one.hashes[1], dated.hashes[1]);
+            assert!(other.second != one.second && salted.second != one.second);
+        }
+        let short = of(Prompt::TokenIds(vec![1; 127]), None);
+        assert_eq!((short.hashes.len(), short.second), (1, 0));
     }
 
     #[test]

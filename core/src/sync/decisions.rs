@@ -12,10 +12,13 @@ use crate::ids::BlockHash;
 
 const MAGIC: [u8; 4] = *b"PPDR";
 /// Minor version of this message, apart from the exchange's.
-const MINOR: u16 = 0;
+/// 1: a record's reason and first blocks; requests that were not looked up; counts by reason.
+const MINOR: u16 = 1;
 
 /// Records of one message at most.
 pub const RECORDS_MAX: usize = 256;
+/// Requests of one message at most that were not looked up, or not answered.
+pub const OTHERS_MAX: usize = 32;
 /// Marks of one record at most.
 pub const MARKS_MAX: usize = 32;
 
@@ -60,6 +63,29 @@ pub struct Decision {
     pub told: Option<Told>,
     /// What stands for the prompt, see [`marks`].
     pub marks: Vec<Mark>,
+    /// Why: a code of [`reasons`](crate::reasons); 0: not told.
+    pub reason: u8,
+    /// Hash of the prompt's first block, as the table has it; 0: not told, or there is none.
+    pub first: u64,
+    /// Hash of the second block's bytes alone, whatever stands before them
+    /// ([`Blocks::second`](crate::blocks::prompt::Blocks::second)); 0: not told, or there is none.
+    pub second: u64,
+}
+
+/// A request that was not looked up, or was not answered with status 200. Samples: nothing is counted
+/// by them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Other {
+    /// The choice was named to Envoy; else it was in shadow.
+    pub enforced: bool,
+    /// Why: a code of [`reasons`](crate::reasons).
+    pub reason: u8,
+    /// The replica chosen: [`place`](crate::recent::place) of its name; 0: none.
+    pub chosen: u64,
+    /// The prompt's length in tokens, known or estimated; 0: not known.
+    pub prompt_tokens: u32,
+    /// The response's status; 0: none came, or it was not looked at.
+    pub status: u16,
 }
 
 /// What a gateway tells.
@@ -69,6 +95,10 @@ pub struct Decisions {
     pub lost: u32,
     /// The others, in the order in which they ended.
     pub records: Vec<Decision>,
+    /// Of all other requests the first [`OTHERS_MAX`].
+    pub others: Vec<Other>,
+    /// How many requests had which reason, by its code: all of them, when they were decided.
+    pub counts: Vec<(u8, u32)>,
 }
 
 /// The blocks that stand for a prompt with these hashes: each `n`-th, `n` the least power of two that
@@ -113,10 +143,13 @@ impl Decision {
             w.u32(mark.tokens);
             Ok(())
         })?;
+        w.u8(self.reason);
+        w.u64(self.first);
+        w.u64(self.second);
         Ok(w.into_bytes())
     }
 
-    /// Bytes behind the marks belong to a later version.
+    /// A gateway of 1.0 tells nothing behind the marks; bytes behind `second` belong to a later version.
     fn decode(bytes: &[u8]) -> Result<Self, SyncError> {
         let mut r = Reader::new(bytes);
         let flags = r.u8()?;
@@ -133,6 +166,11 @@ impl Decision {
         if marks.len() > MARKS_MAX {
             return Err(SyncError::TooLong("a decision's marks"));
         }
+        let (reason, first, second) = if r.rest().is_empty() {
+            (0, 0, 0)
+        } else {
+            (r.u8()?, r.u64()?, r.u64()?)
+        };
         Ok(Self {
             enforced: flags & ENFORCED != 0,
             agreed: flags & AGREED != 0,
@@ -142,14 +180,48 @@ impl Decision {
             served_tokens,
             told: (flags & TOLD != 0).then_some(told),
             marks,
+            reason,
+            first,
+            second,
+        })
+    }
+}
+
+impl Other {
+    fn encode(&self) -> Vec<u8> {
+        let mut w = Writer::default();
+        w.u8(if self.enforced { ENFORCED } else { 0 });
+        w.u8(self.reason);
+        w.u64(self.chosen);
+        w.u32(self.prompt_tokens);
+        w.u16(self.status);
+        w.into_bytes()
+    }
+
+    fn decode(bytes: &[u8]) -> Result<Self, SyncError> {
+        let mut r = Reader::new(bytes);
+        Ok(Self {
+            enforced: r.u8()? & ENFORCED != 0,
+            reason: r.u8()?,
+            chosen: r.u64()?,
+            prompt_tokens: r.u32()?,
+            status: r.u16()?,
         })
     }
 }
 
 impl Decisions {
+    /// Counts requests with a reason.
+    pub fn count(&mut self, reason: u8, requests: u32) {
+        match self.counts.iter_mut().find(|(code, _)| *code == reason) {
+            Some((_, count)) => *count = count.saturating_add(requests),
+            None => self.counts.push((reason, requests)),
+        }
+    }
+
     /// The message's bytes. Fails where there is too much of something.
     pub fn encode(&self) -> Result<Vec<u8>, SyncError> {
-        if self.records.len() > RECORDS_MAX {
+        if self.records.len() > RECORDS_MAX || self.others.len() > OTHERS_MAX {
             return Err(SyncError::TooLong("decisions"));
         }
         let mut w = Writer::default();
@@ -158,6 +230,17 @@ impl Decisions {
             let bytes = record.encode()?;
             w.u16(u16::try_from(bytes.len()).map_err(|_| SyncError::TooLong("a decision"))?);
             w.raw(&bytes);
+            Ok(())
+        })?;
+        w.list(&self.others, |w, other| {
+            let bytes = other.encode();
+            w.u16(u16::try_from(bytes.len()).map_err(|_| SyncError::TooLong("a request"))?);
+            w.raw(&bytes);
+            Ok(())
+        })?;
+        w.list(&self.counts, |w, &(reason, count)| {
+            w.u8(reason);
+            w.u32(count);
             Ok(())
         })?;
         let mut preamble = Writer::default();
@@ -178,7 +261,26 @@ impl Decisions {
         if records.len() > RECORDS_MAX {
             return Err(SyncError::TooLong("decisions"));
         }
-        Ok(Self { lost, records })
+        let mut decisions = Self {
+            lost,
+            records,
+            ..Self::default()
+        };
+        // A gateway of 1.0 ends here.
+        if r.rest().is_empty() {
+            return Ok(decisions);
+        }
+        decisions.others = r.list(|r| {
+            let len = usize::from(r.u16()?);
+            Other::decode(r.take(len)?)
+        })?;
+        if decisions.others.len() > OTHERS_MAX {
+            return Err(SyncError::TooLong("requests"));
+        }
+        for (reason, count) in r.list(|r| Ok((r.u8()?, r.u32()?)))? {
+            decisions.count(reason, count);
+        }
+        Ok(decisions)
     }
 }
 

@@ -1,3 +1,4 @@
+use prefix_picker_core::reasons;
 use prefix_picker_core::recent::place;
 use prefix_picker_core::sync::decisions::Told as Said;
 
@@ -81,7 +82,14 @@ fn what_was_chosen_and_what_became_of_it_is_told() {
             cached_tokens: 640,
         }),
         marks: agreed.marks.clone(),
+        reason: reasons::code("prefix"),
+        first: agreed.first,
+        second: agreed.second,
     };
+    assert!(agreed.first != 0 && agreed.second != 0);
+    let told = |name| (reasons::code(name), 2);
+    assert_eq!(decisions.counts, [told("prefix")]);
+    assert_eq!(decisions.others, []);
     assert_eq!(agreed, &expected);
     let elsewhere = Decision {
         agreed: false,
@@ -103,9 +111,35 @@ fn so_it_is_of_those_that_were_enforced_and_not_of_those_that_failed() {
     b.headers("GET", "/v1/models", None, None);
     let mut other = b.send("");
     other.on_end(&mut b.vm, &b.host);
-    assert_eq!(tick(&mut b, 40).len(), 0);
+    b.headers(
+        "POST",
+        "/v1/chat/completions",
+        Some("application/json"),
+        None,
+    );
+    let mut odd = b.send("{");
+    odd.on_end(&mut b.vm, &b.host);
+    let before = told(&tick(&mut b, 40));
+    assert_eq!((before.records, before.lost), (vec![], 0));
+    let code = reasons::code;
+    let counted = |reason| before.counts.iter().find(|(r, _)| *r == code(reason));
+    for (reason, count) in [("prefix", 3), ("method", 1), ("invalid_json", 1)] {
+        assert_eq!(counted(reason), Some(&(code(reason), count)), "{reason}");
+    }
+    // A request that is not for us is only counted.
+    let seen = before.others.iter();
+    let seen = seen.map(|o| (o.reason, o.status, o.chosen != 0));
+    let held = |status| (code("prefix"), status, true);
+    let expected = [
+        held(404),
+        held(400),
+        held(0),
+        (code("invalid_json"), 0, true),
+    ];
+    assert_eq!(seen.collect::<Vec<_>>(), expected);
+    assert!(before.others[0].enforced && before.others[0].prompt_tokens > 500);
     served(&mut b, &text(1), HOLDER, "200");
-    let decisions = told(&tick(&mut b, 4));
+    let decisions = told(&tick(&mut b, 24));
     let [one] = &decisions.records[..] else {
         panic!("{decisions:?}");
     };

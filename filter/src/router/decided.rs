@@ -9,6 +9,7 @@ use prefix_picker_core::usage::{Cached, Usage};
 
 use crate::mode::Mode;
 use crate::pools::View;
+use crate::reason::Reason;
 use crate::router::choose::held_by;
 use crate::router::decide::Plan;
 use crate::router::held::Holdings;
@@ -22,6 +23,8 @@ pub struct Draft {
     /// would be kept for as long as the request is on its way.
     held: Vec<(u64, u32)>,
     marks: Vec<Mark>,
+    /// Hashes of the first block, and of the second one alone.
+    start: [u64; 2],
     /// The response's figure will be of this prompt alone.
     comparable: bool,
 }
@@ -49,12 +52,17 @@ impl Draft {
             marks: marks(blocks.cacheable(block_size), |end| {
                 hit(tokens_up_to(blocks, found, end))
             }),
+            start: [
+                blocks.hashes.first().map_or(0, |hash| hash.0),
+                blocks.second,
+            ],
             comparable,
         })
     }
 
     /// It goes on its way, with a replica of this place chosen.
-    pub(super) fn sent(self, mode: Mode, chosen: u64) -> Decided {
+    pub(super) fn sent(self, mode: Mode, chosen: u64, reason: Reason) -> Decided {
+        let [first, second] = self.start;
         Decided {
             held: self.held,
             comparable: self.comparable,
@@ -65,6 +73,9 @@ impl Draft {
                 prompt_tokens: self.prompt_tokens,
                 chosen_tokens: self.chosen_tokens,
                 marks: self.marks,
+                reason: reason.code(),
+                first,
+                second,
                 ..Decision::default()
             },
         }
@@ -141,6 +152,7 @@ mod tests {
     fn what_is_known_of_a_prompt_goes_before_the_average() {
         let blocks = Blocks {
             hashes: Vec::new(),
+            second: 0,
             ends: vec![100, 200, 300, 400],
             len: 450,
             per_token_milli: 4_000,

@@ -28,6 +28,9 @@ impl Request {
             return;
         }
         let status = host.response_header(":status").unwrap_or_default();
+        if let (Some(other), Ok(status)) = (&mut self.other, status.parse()) {
+            other.status = status;
+        }
         let attempts = Attempts::read(host, status.parse().ok());
         self.tried.learn(vm, host, &self.named, &attempts);
         let as_named = self.check_served(vm, host, &attempts, status.starts_with('2'));
@@ -114,6 +117,7 @@ impl Request {
         if matches!(self.stage, Stage::Holding { .. }) {
             self.stage = Stage::Done;
             vm.metrics.request(host, Reason::Aborted);
+            decisions::count(vm, Reason::Aborted);
         }
         let unanswered = self.expected.take().filter(|_| self.reading.is_none());
         if let Some(sibling) = unanswered.and_then(|expected| expected.sibling) {
@@ -126,8 +130,10 @@ impl Request {
         self.tried.end(vm, host, &self.named);
         // Nobody answered: nobody has computed it.
         self.take_back(host);
-        if let Some(ended) = self.decided.take().and_then(|decided| decided.ended()) {
-            decisions::note(vm, host, ended);
+        let other = self.other.take();
+        match self.decided.take().and_then(|decided| decided.ended()) {
+            Some(ended) => decisions::note(vm, host, ended),
+            None => decisions::note_other(vm, other),
         }
     }
 

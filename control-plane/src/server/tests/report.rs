@@ -26,6 +26,7 @@ async fn what_gateways_tell_is_in_the_report() {
             prompt_tokens: 500,
             ..Decision::default()
         }],
+        ..Decisions::default()
     };
     let bytes = decisions.encode().unwrap();
     assert_eq!(post("Bearer first-token", bytes.clone()).await, 200);

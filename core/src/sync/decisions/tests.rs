@@ -18,6 +18,9 @@ fn decisions() -> Decisions {
             mark(u64::MAX, 2_048),
             mark(1, u32::MAX),
         ],
+        reason: 4,
+        first: 0x0102_0304_0506_0708,
+        second: u64::MAX - 1,
         ..Decision::default()
     };
     let enforced = Decision {
@@ -27,10 +30,35 @@ fn decisions() -> Decisions {
         prompt_tokens: 9,
         ..Decision::default()
     };
+    let other = Other {
+        enforced: true,
+        reason: 17,
+        chosen: 0x99aa_bbcc_ddee_ff00,
+        prompt_tokens: 300_000,
+        status: 503,
+    };
     Decisions {
         lost: 3,
         records: vec![shadow, enforced],
+        others: vec![other, Other::default()],
+        counts: vec![(4, 1), (17, u32::MAX)],
     }
+}
+
+/// As far as 1.0 knows it.
+fn decisions_1_0() -> Decisions {
+    let mut decisions = decisions();
+    decisions.others.clear();
+    decisions.counts.clear();
+    for record in &mut decisions.records {
+        (record.reason, record.first, record.second) = (0, 0, 0);
+    }
+    decisions
+}
+
+fn frozen(hex: &str) -> Vec<u8> {
+    let byte = |at| u8::from_str_radix(&hex[at..at + 2], 16).unwrap();
+    (0..hex.trim().len()).step_by(2).map(byte).collect()
 }
 
 #[test]
@@ -58,12 +86,22 @@ fn any_flipped_bit_and_any_cut_is_refused() {
 /// As a later version would write it.
 #[test]
 fn what_comes_behind_known_fields_is_passed_over() {
+    let decisions = decisions();
     let mut w = Writer::default();
-    w.u32(3);
-    w.list(&decisions().records, |w, record| {
-        let bytes = [&record.encode()?[..], b"later"].concat();
+    let item = |w: &mut Writer, bytes: Vec<u8>| {
+        let bytes = [&bytes[..], b"later"].concat();
         w.u16(u16::try_from(bytes.len()).unwrap());
         w.raw(&bytes);
+        Ok(())
+    };
+    w.u32(3);
+    w.list(&decisions.records, |w, record| item(w, record.encode()?))
+        .unwrap();
+    w.list(&decisions.others, |w, other| item(w, other.encode()))
+        .unwrap();
+    w.list(&decisions.counts, |w, &(reason, count)| {
+        w.u8(reason);
+        w.u32(count);
         Ok(())
     })
     .unwrap();
@@ -73,7 +111,41 @@ fn what_comes_behind_known_fields_is_passed_over() {
     preamble.u16(MAJOR);
     preamble.u16(MINOR + 1);
     let bytes = framed(preamble, &w.into_bytes()).unwrap();
-    assert_eq!(Decisions::decode(&bytes), Ok(decisions()));
+    assert_eq!(Decisions::decode(&bytes), Ok(decisions));
+}
+
+/// What a control plane of 1.0 does with a message of this version: it reads the records up to their
+/// marks and passes over the rest.
+#[test]
+fn a_reader_of_1_0_finds_what_it_knows() {
+    let bytes = decisions().encode().unwrap();
+    let mut r = unframe(MAGIC, &bytes).unwrap();
+    let lost = r.u32().unwrap();
+    let records = r.list(|r| {
+        let len = usize::from(r.u16()?);
+        let mut r = Reader::new(r.take(len)?);
+        let (flags, chosen) = (r.u8()?, r.u64()?);
+        let tokens = [r.u32()?, r.u32()?, r.u32()?, r.u32()?, r.u32()?];
+        let marks = r.list(|r| Ok((r.u64()?, r.u32()?)))?;
+        Ok((flags, chosen, tokens, marks.len()))
+    });
+    let expected = [
+        (
+            TOLD,
+            0x1122_3344_5566_7788,
+            [4_210, 4_096, 16, 4_200, 32],
+            3,
+        ),
+        (ENFORCED | AGREED, 1, [9, 0, 0, 0, 0], 0),
+    ];
+    assert_eq!((lost, records), (3, Ok(expected.to_vec())));
+}
+
+/// And the other way round, with the message that 1.0 froze.
+#[test]
+fn what_a_gateway_of_1_0_tells_is_read() {
+    let hex = include_str!("../../../../tests/vectors/wire/decisions-v1.0/decisions.hex");
+    assert_eq!(Decisions::decode(&frozen(hex)), Ok(decisions_1_0()));
 }
 
 #[test]
@@ -85,6 +157,8 @@ fn what_is_too_much_is_not_sent_and_the_most_fits() {
     let mut many = Decisions {
         lost: 0,
         records: vec![full; RECORDS_MAX],
+        others: vec![Other::default(); OTHERS_MAX],
+        counts: (0..=u8::MAX).map(|code| (code, 1)).collect(),
     };
     // Where it is posted to, bodies may have 256 KiB.
     assert!(many.encode().unwrap().len() < 128 << 10);
@@ -93,14 +167,17 @@ fn what_is_too_much_is_not_sent_and_the_most_fits() {
     many.records.truncate(1);
     many.records[0].marks.push(Mark::default());
     assert!(many.encode().is_err());
+    many.records.clear();
+    many.others.push(Other::default());
+    assert!(many.encode().is_err());
 }
 
 /// Frozen, made by `generate.py` beside it: this build must write the same.
 #[test]
-fn version_1_0_is_frozen() {
+fn version_1_1_is_frozen() {
     let bytes = decisions().encode().unwrap();
     let hex: String = bytes.iter().map(|b| format!("{b:02x}")).collect();
-    let frozen = include_str!("../../../../tests/vectors/wire/decisions-v1.0/decisions.hex");
+    let frozen = include_str!("../../../../tests/vectors/wire/decisions-v1.1/decisions.hex");
     assert_eq!(hex, frozen.trim());
 }
 
