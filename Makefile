@@ -8,8 +8,9 @@ export PREFIX_PICKER_TOKENIZERS ?= $(CURDIR)/.tools/tokenizers
 WASM := target/wasm32-wasip1/wasm/prefix_picker_filter.wasm
 CARGO_DENY := 0.20.2
 CASE ?=
+MODE ?= enforce
 
-.PHONY: help build native wasm run stop test test-native tokenizers test-wasm test-filter e2e e2e-short test-vllm lint lab bench clean
+.PHONY: help build native wasm run mode traffic stop test test-walk test-native tokenizers test-wasm test-filter e2e e2e-short test-vllm lint lab bench clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -24,8 +25,14 @@ wasm:
 	cargo build --profile wasm --target wasm32-wasip1 -p prefix-picker-filter
 	@ls -l $(WASM) | awk '{print $$NF ": " $$5 " bytes"}'
 
-run: build ## three simulated engines, the control plane and Envoy, in the background; prints a curl to try
-	@tools/run.sh start
+run: build ## three simulated engines, the control plane and Envoy, in the background; prints a curl to try (MODE=shadow)
+	@tools/run.sh start $(MODE)
+
+mode: ## starts Envoy of `make run` anew with MODE=shadow, enforce or off
+	@tools/run.sh mode $(MODE)
+
+traffic: ## 12 conversations of 5 turns through what `make run` started
+	@tools/traffic.py
 
 stop: ## ends what `make run` started
 	@tools/run.sh stop
@@ -49,6 +56,9 @@ e2e: build ## the whole end-to-end suite in real Envoy (CASE=name for one case; 
 
 e2e-short: build
 	ENVOY=$$(tools/envoy.sh) cargo test --test e2e -- --short
+
+test-walk: build ## runs the commands of README.md, from the first to the last, and looks at what they print
+	tests/walk.py
 
 test-vllm: build ## the accuracy case on two real vLLM engines (installs 2.6 GB into .tools/vllm the first time)
 	tests/vllm/run.sh

@@ -1,6 +1,8 @@
 #!/bin/bash
 # `make run` and `make stop`: three simulated engines, the control plane and Envoy on this machine.
-# usage: run.sh start|stop      Logs, process ids and data are in .run/; `stop` removes it.
+# usage: run.sh start [MODE] | mode MODE | stop
+# MODE is enforce (the default), shadow or off; `mode` starts Envoy anew and leaves the rest. Logs, process
+# ids and data are in .run/; `stop` removes it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 bin=target/release
@@ -12,8 +14,13 @@ of=(Envoy "Envoy admin" "control plane" "engine 1" "engine 2" "engine 3"
 
 stop() {
   [ -d "$run" ] || return 0
+  end "$run"/*.pid
+  rm -rf "$run"
+}
+
+end() { # PIDFILE...
   local pids=() pid file
-  for file in "$run"/*.pid; do
+  for file in "$@"; do
     [ -e "$file" ] || continue
     pid=$(cat "$file")
     # Only a process that is still the one we started: a process id is used again.
@@ -26,7 +33,6 @@ stop() {
     break
   done
   for pid in "${pids[@]}"; do kill -KILL "$pid" 2>/dev/null || true; done
-  rm -rf "$run"
 }
 
 launch() { # NAME COMMAND...
@@ -73,9 +79,40 @@ check_ports() {
   exit 1
 }
 
-start() {
-  local envoy i
+check_mode() {
+  case "$1" in
+  enforce | shadow | off) ;;
+  *) echo "$1: the mode is enforce, shadow or off" >&2; exit 2 ;;
+  esac
+}
+
+launch_envoy() { # MODE
+  local envoy
   envoy=$(tools/envoy.sh)
+  sed "s/\"control_plane\": {/\"mode\": \"$1\", &/" envoy/envoy.yaml >"$run/envoy.yaml"
+  grep -q "\"mode\": \"$1\"" "$run/envoy.yaml"
+  launch envoy "$envoy" -c "$run/envoy.yaml" --concurrency 2 --disable-hot-restart --file-flush-interval-msec 200 --log-level warning
+}
+
+wait_for_envoy() {
+  wait_for Envoy 60 curl -fs -o /dev/null http://127.0.0.1:9901/ready
+  wait_for "the table in Envoy" 30 bash -c \
+    'curl -fs "http://127.0.0.1:9901/stats?filter=prefix_picker_filter_sync_loads_total" | grep -q "total: [1-9]"'
+}
+
+change_mode() {
+  check_mode "$1"
+  [ -e "$run/envoy.pid" ] || { echo "nothing runs here: make run" >&2; exit 1; }
+  end "$run/envoy.pid"
+  launch_envoy "$1"
+  wait_for_envoy
+  echo "Envoy runs again, mode $1"
+}
+
+start() {
+  local i
+  check_mode "$1"
+  tools/envoy.sh >/dev/null
   stop
   check_ports
   mkdir -p "$run"
@@ -84,14 +121,14 @@ start() {
       --events "tcp://*:$((5555 + 2 * i))" --replay "tcp://*:$((5556 + 2 * i))"
   done
   launch control-plane $bin/prefix-picker serve --config envoy/prefix-picker.yaml
-  launch envoy "$envoy" -c envoy/envoy.yaml --concurrency 2 --disable-hot-restart --file-flush-interval-msec 200 --log-level warning
+  # For prefix-picker's own commands.
+  sed -n 's/^tokens: \[\(.*\)\]$/\1/p' envoy/prefix-picker.yaml >"$run/token"
+  launch_envoy "$1"
   for i in $(seq $engines); do
     wait_for "engine $i" 60 curl -fs -o /dev/null "http://127.0.0.1:$((8100 + i))/health"
   done
   wait_for "the control plane" 60 curl -fs -o /dev/null http://127.0.0.1:9400/readyz
-  wait_for Envoy 60 curl -fs -o /dev/null http://127.0.0.1:9901/ready
-  wait_for "the table in Envoy" 30 bash -c \
-    'curl -fs "http://127.0.0.1:9901/stats?filter=prefix_picker_filter_sync_loads_total" | grep -q "total: [1-9]"'
+  wait_for_envoy
 
   local words='You are a careful assistant for a team that runs large language models. Answer briefly and say what you do not know.'
   local prompt="$words $words $words $words"
@@ -101,7 +138,8 @@ start() {
 }
 
 case "${1:-}" in
-start) start ;;
+start) start "${2:-enforce}" ;;
+mode) change_mode "${2:-enforce}" ;;
 stop) stop ;;
-*) echo "usage: run.sh start|stop" >&2; exit 2 ;;
+*) echo "usage: run.sh start [MODE] | mode MODE | stop" >&2; exit 2 ;;
 esac

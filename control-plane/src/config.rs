@@ -42,7 +42,7 @@ pub struct Config {
     pub admin_tokens: Vec<String>,
     /// `admin_token_files`: files with one such token each, read again every few seconds. Default none.
     pub admin_token_files: Vec<PathBuf>,
-    /// `fleet_secret` or `fleet_secret_file`: keys the block hashes; the same in all control planes
+    /// `fleet_secret`, `fleet_secret_file`: given here or by a file, keys the block hashes; the same in all control planes
     /// of a fleet. Default: made once and kept in `data_dir`.
     pub fleet_secret: FleetSecret,
     /// `data_dir`: where snapshots and a generated fleet secret are kept. Required.
@@ -115,7 +115,7 @@ pub struct PoolConfig {
     /// given.
     pub model_dir: PathBuf,
     /// `model` and `revision`: in place of `model_dir`, the model's name on the Hugging Face hub. Its
-    /// small files are fetched, unless they are cached (see [`crate::hub`]). Default none, and `main`.
+    /// small files are fetched, unless they are in its cache (`HF_HOME`) already. Default: none, and `main`.
     pub hub: Option<HubModel>,
     /// `models`: model names in requests that mean this pool. At least one.
     pub models: Vec<String>,

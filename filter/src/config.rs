@@ -69,27 +69,67 @@ pub struct ControlPlane {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Raw {
+    /// `control_plane`: where the control plane is, see [below](#control_plane). This or `standalone` is
+    /// needed. Default none.
     control_plane: Option<RawControlPlane>,
+    /// `standalone`: replicas listed here, instead of `control_plane`, see
+    /// [below](#standalone).
+    /// Default none.
     standalone: Option<standalone::Raw>,
+    /// `max_body_bytes`: longest body held where `content-length` gives the length; longer ones are balanced
+    /// by load. Keep it at or under Envoy's buffer limit for the route. Default `1048000`.
     max_body_bytes: Option<u64>,
+    /// `max_chunked_body_bytes`: longest body waited on where the length is not announced. 0: only bodies
+    /// that come in one piece are looked at. Must leave one connection read (1 MiB) below Envoy's limit, or
+    /// Envoy itself answers 413. Default `0`.
     max_chunked_body_bytes: Option<u64>,
+    /// `path_prefixes`: a list of what may stand before the paths that are looked at: `/v1/chat/completions`,
+    /// `/v1/completions`, `/v1/responses`, `/v1/messages`, `/v1/embeddings`, `/pooling`, `/classify`,
+    /// `/tokenize`. Default `[""]`.
     path_prefixes: Option<Vec<String>>,
+    /// `hold_headers`: `false` where Envoy's `allow_on_headers_stop_iteration` cannot be set: the headers go
+    /// on at once, to a buffer filter that must stand behind this one, and a route header brings what was
+    /// picked (see [operations](operations.md#without-allow_on_headers_stop_iteration)). Default `true`.
     hold_headers: Option<bool>,
+    /// `stale_after_ms`: after this long without the control plane, picks go by load alone. Default `60000`.
     stale_after_ms: Option<u64>,
+    /// `timing_sample`: one in this many requests is timed; 0: none. Default `16`.
     timing_sample: Option<u32>,
+    /// `full_report_sample`: one in this many requests asks its engine to announce anew all that it finds
+    /// cached (`vllm_xargs.kv_cache_report_mode: full`, vLLM 0.26 and later), so that a control plane that
+    /// lost its state learns of prefixes that are never evicted; at most one a second and worker; 0: none.
+    /// Only in pools with `full_reports: true`. The only case in which a request's body is changed: the mode
+    /// is put in, all else stays byte for byte, and bodies that leave a doubt are left alone. Default `0`.
     full_report_sample: Option<u32>,
+    /// `session_from_user`: requests of one `user` (a field of the body) are a session, where nothing else
+    /// names one. Default `false`.
     session_from_user: Option<bool>,
+    /// `debug_header`: a request header, `x-prefix-picker-debug` for example, by which a client asks what was
+    /// decided: with any value but `0` and `false` the response gets `x-prefix-picker-replica` (the endpoint
+    /// named first; `endpoint#rank` where it has [ranks](operations.md#data-parallel-ranks)),
+    /// `x-prefix-picker-matched` (prompt tokens that it holds as far as known), `x-prefix-picker-reason` and
+    /// `x-prefix-picker-cost` (the picker's estimate, in microseconds), in place of any that the engine
+    /// sends. It tells endpoints to whoever may ask: leave it out, or remove the header at the edge, where
+    /// clients are not trusted. Default none.
     debug_header: Option<String>,
+    /// `mode`: `shadow`: endpoints are chosen and counted but not named, Envoy does what it would have done;
+    /// `off`: requests are left alone. Default `enforce`.
     mode: Option<Mode>,
+    /// `percent`: of requests to enforce, so many in a hundred are; the others are in shadow. Default `100`.
     percent: Option<u8>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawControlPlane {
+    /// `cluster`: Envoy cluster of the control plane. Required, but where `clusters` is given.
     cluster: Option<String>,
+    /// `clusters`: instead of `cluster`: the clusters of several control planes, 8 at most, in the order in
+    /// which they are asked (see [operations](operations.md#several-control-planes)). Default none.
     clusters: Option<Vec<String>>,
+    /// `authority`: `:authority` of polls. Default: the cluster's name, each its own.
     authority: Option<String>,
+    /// `token`: bearer token, one of the control plane's `tokens`. Required.
     token: String,
 }
 

@@ -42,25 +42,37 @@ pub struct Standalone {
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Raw {
+    /// `expire_ms`: for so long a request is remembered where it was sent; about as long as engines keep a
+    /// prefix that nobody asks for. Default `600000`.
     expire_ms: Option<u64>,
+    /// `pools`: at least one. Required.
     pools: Vec<RawPool>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawPool {
+    /// `name`: its name. Required.
     name: String,
+    /// `models`: models that requests name. Default any.
     models: Option<Vec<String>>,
+    /// `clusters`: Envoy clusters that route to it. Default any.
     clusters: Option<Vec<String>>,
+    /// `block_size`: tokens of an engine's block. Default `16`.
     block_size: Option<u32>,
+    /// `bytes_per_token`: of a typical prompt, to estimate tokens. Default `4`.
     bytes_per_token: Option<f64>,
+    /// `replicas`: at least one. Required.
     replicas: Vec<RawReplica>,
 }
 
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct RawReplica {
+    /// `endpoint`: address and port, as the Envoy cluster has them; at most 1,024 in all. Required.
     endpoint: String,
+    /// `data_parallel_rank`: which rank it is, where one endpoint has
+    /// [several](operations.md#data-parallel-ranks). Default none.
     data_parallel_rank: Option<u16>,
 }
 

@@ -38,12 +38,14 @@ pub(super) const FIELDS: &[&str] = &[
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct EngineFlags {
-    /// `tokenizer_mode`: as the flag `--tokenizer-mode`, see [`TokenizerMode::NAMES`]. Default `auto`.
+    /// `tokenizer_mode`: as the flag `--tokenizer-mode`: `auto`, `hf`, `mistral`, `deepseek_v32`,
+    /// `deepseek_v4`, `deepseek_v41`; with `cohere`, `inkling`, `kimi_audio`, `kimi_k3` chats are predicted
+    /// only. Default `auto`.
     pub tokenizer_mode: TokenizerMode,
     /// `chat_template`: as the flag `--chat-template`: a file that is used in place of all of the
     /// model's own templates. Default none.
     pub chat_template: Option<PathBuf>,
-    /// `chat_template_content_format` (or `content_format`): as the flag
+    /// `chat_template_content_format`, `content_format`: as the flag
     /// `--chat-template-content-format`: `auto`, `string` or `openai`. Default `auto`.
     pub content_format: ContentFormat,
     /// `default_chat_template_kwargs`: as the flag of that name, a mapping. Default none.
@@ -58,17 +60,17 @@ pub struct EngineFlags {
     pub reasoning_effort_map: Map<String, Value>,
     /// `anthropic_disabled_thinking_effort`: as the flag of that name: `auto`, `none`, `low`, `medium`,
     /// `high`, `xhigh` or `max`. Default `auto`.
-    /// `None`: `auto`.
     pub anthropic_disabled_thinking_effort: Option<&'static str>,
     /// `media_strings`: what the engines write for one media item where content is one string, by
     /// modality: `get_placeholder_str` of the model's class. `{i}` stands for the item's number, from
     /// 1. Default none: text is known up to the first item.
     pub media_strings: BTreeMap<String, String>,
     /// `mm_processor_kwargs`, `media_io_kwargs`, `enable_tower_connector_lora`: the engines have one of
-    /// these flags, so that a client's `uuid` is not what they call an item. Default `false`.
+    /// these flags, so that a client's `uuid` is not what they call an item and
+    /// text is exact up to the first item only. Default: none of them.
     pub renames_media: bool,
-    /// `utc_offset`: the engines' time zone, for templates that print the date. `+HH:MM` or `-HH:MM`,
-    /// default `+00:00`.
+    /// `utc_offset`: the engines' time zone, for templates that print the date. `+HH:MM` or `-HH:MM`.
+    /// Default `+00:00`.
     pub utc_offset_minutes: i32,
     /// `system_start_date`: as the variable `VLLM_SYSTEM_START_DATE`: the date in gpt-oss prompts,
     /// `YYYY-MM-DD`. Default: the engines' date today.
