@@ -58,6 +58,8 @@ pub struct Config {
     /// Data-parallel ranks behind the listen address, each with a cache of its own; events and replay of
     /// rank `n` are at the configured port plus `n`.
     pub data_parallel_size: u16,
+    /// Serves a pooling model's interfaces instead of a generating one's.
+    pub pooling: bool,
     /// Which of them this is: set for each as it starts.
     pub rank: u16,
 }
@@ -112,6 +114,7 @@ impl Default for Config {
             buffer_steps: 10_000,
             seed: 0,
             data_parallel_size: 1,
+            pooling: false,
             rank: 0,
         }
     }

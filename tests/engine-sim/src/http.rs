@@ -1,7 +1,9 @@
 //! The API server: OpenAI's endpoints as vLLM serves them, its operational ones, and `/sim/...` for tests.
 
 mod answer;
+mod embeddings;
 mod lora;
+mod messages;
 mod openai;
 mod ranks;
 mod responses;
@@ -75,15 +77,19 @@ impl axum::response::IntoResponse for ApiError {
 
 /// The routes of one rank.
 fn router(app: Arc<App>, stored: Arc<responses::Stored>) -> Router {
-    Router::new()
-        .route(
-            "/v1/responses",
-            post(async move |State(app): State<Arc<App>>, body: Bytes| {
-                responses::create(app, stored, body).await
-            }),
-        )
-        .route("/v1/chat/completions", post(openai::chat))
-        .route("/v1/completions", post(openai::completions))
+    let responses = async move |State(app): State<Arc<App>>, headers: HeaderMap, body: Bytes| {
+        responses::create(app, stored, headers, body).await
+    };
+    let tasks = if app.shared.config.pooling {
+        Router::new().route("/v1/embeddings", post(embeddings::create))
+    } else {
+        Router::new()
+            .route("/v1/responses", post(responses))
+            .route("/v1/messages", post(messages::create))
+            .route("/v1/chat/completions", post(openai::chat))
+            .route("/v1/completions", post(openai::completions))
+    };
+    tasks
         .route("/v1/models", get(models))
         .route("/v1/load_lora_adapter", post(lora::load))
         .route("/v1/unload_lora_adapter", post(lora::unload))

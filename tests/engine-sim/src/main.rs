@@ -6,6 +6,13 @@ use std::process::ExitCode;
 use clap::Parser;
 use engine_sim::{Config, Lora, WireVersion};
 
+/// What the model does, as vLLM's `--runner`.
+#[derive(Clone, Copy, PartialEq, Eq, clap::ValueEnum)]
+enum Runner {
+    Generate,
+    Pooling,
+}
+
 /// A simulated vLLM engine: OpenAI API, prefix cache, KV events over ZMQ, metrics, faults on command.
 ///
 /// Example: engine-sim --listen 127.0.0.1:8101 --events 'tcp://*:5557' --replay 'tcp://*:5558'
@@ -34,6 +41,9 @@ struct Cli {
     /// Served model name.
     #[arg(long, default_value = "sim")]
     model: String,
+    /// Answers chats and completions, or gives embeddings.
+    #[arg(long, value_enum, default_value_t = Runner::Generate)]
+    runner: Runner,
     /// LoRA adapter NAME=PATH (may be repeated).
     #[arg(long)]
     lora: Vec<Lora>,
@@ -106,6 +116,7 @@ impl Cli {
             buffer_steps: self.buffer_steps,
             seed: self.seed,
             data_parallel_size: self.data_parallel_size,
+            pooling: self.runner == Runner::Pooling,
             ..Config::default()
         }
     }

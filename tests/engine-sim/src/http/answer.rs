@@ -27,7 +27,33 @@ const STREAM_BUFFER: usize = 64;
 /// Prompt tokens found in the cache, one number per prompt and copy: more than `usage` tells.
 const CACHED_HEADER: HeaderName = HeaderName::from_static("x-engine-cached-tokens");
 
-type Outputs = mpsc::UnboundedReceiver<(usize, Output)>;
+pub(super) type Outputs = mpsc::UnboundedReceiver<(usize, Output)>;
+
+/// How a client is told a chat: as it is, or in another interface's shapes. vLLM, too, answers those by
+/// converting what it would answer to a chat.
+pub(super) trait Form: Send {
+    /// A whole answer.
+    fn whole(&mut self, answer: Value) -> Value;
+    /// The server-sent events of one chunk.
+    fn chunk(&mut self, chunk: &Value) -> String;
+    /// What ends the stream.
+    fn end(&mut self) -> String;
+}
+
+/// OpenAI's chat and text completions.
+pub(super) struct Plain;
+
+impl Form for Plain {
+    fn whole(&mut self, answer: Value) -> Value {
+        answer
+    }
+    fn chunk(&mut self, chunk: &Value) -> String {
+        format!("data: {chunk}\n\n")
+    }
+    fn end(&mut self) -> String {
+        "data: [DONE]\n\n".into()
+    }
+}
 
 /// A call as its answer needs it.
 pub(super) struct Call {
@@ -38,6 +64,8 @@ pub(super) struct Call {
     fingerprint: String,
     stream: bool,
     include_usage: bool,
+    /// Every chunk tells the usage so far.
+    continuous_usage: bool,
     return_token_ids: bool,
     echo: bool,
     block_size: usize,
@@ -80,6 +108,7 @@ impl Call {
             fingerprint: config.name.clone(),
             stream: flag(&body["stream"]),
             include_usage: flag(&body["stream_options"]["include_usage"]),
+            continuous_usage: flag(&body["stream_options"]["continuous_usage_stats"]),
             return_token_ids: flag(&body["return_token_ids"]),
             echo: flag(&body["echo"]),
             block_size: config.block_size as usize,
@@ -150,16 +179,26 @@ pub(super) async fn respond(
     app: Arc<App>,
     call: Call,
     outputs: Outputs,
+    mut form: Box<dyn Form>,
 ) -> Result<Response, ApiError> {
     if call.stream {
-        Ok(streamed(app, call, outputs))
-    } else {
-        whole(&app, &call, outputs).await
+        return Ok(streamed(app, call, outputs, form));
     }
+    let (body, cached) = whole(&app, &call, outputs).await?;
+    Ok(with_cached(&cached, form.whole(body)))
 }
 
-async fn whole(app: &App, call: &Call, mut outputs: Outputs) -> Result<Response, ApiError> {
-    let count = call.answers.len();
+/// A body, with the hit of every prompt and copy beside it.
+pub(super) fn with_cached(cached: &[u32], body: Value) -> Response {
+    let cached: Vec<_> = cached.iter().map(u32::to_string).collect();
+    ([(CACHED_HEADER, cached.join(","))], axum::Json(body)).into_response()
+}
+
+/// Tokens generated, and tokens found cached, of `count` requests.
+pub(super) async fn finished(
+    mut outputs: Outputs,
+    count: usize,
+) -> Result<(Vec<Vec<u32>>, Vec<u32>), ApiError> {
     let (mut tokens, mut cached, mut finished) = (vec![Vec::new(); count], vec![0; count], 0);
     while finished < count {
         let Some((index, output)) = outputs.recv().await else {
@@ -171,8 +210,14 @@ async fn whole(app: &App, call: &Call, mut outputs: Outputs) -> Result<Response,
         cached[index] = output.cached_tokens;
         finished += usize::from(output.finished);
     }
-    let choices = (0..count)
-        .map(|index| choice(app, call, index, &tokens[index]))
+    Ok((tokens, cached))
+}
+
+async fn whole(app: &App, call: &Call, outputs: Outputs) -> Result<(Value, Vec<u32>), ApiError> {
+    let (tokens, cached) = finished(outputs, call.answers.len()).await?;
+    let choices = tokens.iter().enumerate();
+    let choices = choices
+        .map(|(index, tokens)| choice(app, call, index, tokens))
         .collect();
     let usage = call.usage(tokens.iter().map(Vec::len).sum(), &cached);
     let mut body = call.envelope(false, choices, Some(usage));
@@ -184,8 +229,7 @@ async fn whole(app: &App, call: &Call, mut outputs: Outputs) -> Result<Response,
         };
     }
     body["kv_transfer_params"] = Value::Null;
-    let cached: Vec<_> = cached.iter().map(u32::to_string).collect();
-    Ok(([(CACHED_HEADER, cached.join(","))], axum::Json(body)).into_response())
+    Ok((body, cached))
 }
 
 fn choice(app: &App, call: &Call, index: usize, tokens: &[u32]) -> Value {
@@ -218,9 +262,9 @@ fn choice(app: &App, call: &Call, index: usize, tokens: &[u32]) -> Value {
     choice
 }
 
-fn streamed(app: Arc<App>, call: Call, outputs: Outputs) -> Response {
+fn streamed(app: Arc<App>, call: Call, outputs: Outputs, form: Box<dyn Form>) -> Response {
     let (send, receive) = mpsc::channel(STREAM_BUFFER);
-    tokio::spawn(write_stream(app, call, outputs, send));
+    tokio::spawn(write_stream(app, call, outputs, form, send));
     let body = stream::unfold(
         receive,
         async |mut receive: mpsc::Receiver<Result<Bytes, std::io::Error>>| {
@@ -236,13 +280,13 @@ async fn write_stream(
     app: Arc<App>,
     call: Call,
     mut outputs: Outputs,
+    mut form: Box<dyn Form>,
     send: mpsc::Sender<Result<Bytes, std::io::Error>>,
 ) {
     let count = call.answers.len();
     let mut texts: Vec<Detokenizer> = (0..count).map(|_| Detokenizer::default()).collect();
     let (mut started, mut cached, mut finished, mut tokens) =
         (vec![false; count], vec![0; count], 0, 0);
-    let event = |body: &Value| Ok(Bytes::from(format!("data: {body}\n\n")));
     while finished < count {
         let output = tokio::select! {
             output = outputs.recv() => output,
@@ -266,22 +310,19 @@ async fn write_stream(
         }
         chunks.extend(chunk(&call, index, text, &output));
         for chunk in chunks {
-            if send
-                .send(event(&call.envelope(true, vec![chunk], None)))
-                .await
-                .is_err()
-            {
+            let usage = call.continuous_usage.then(|| call.usage(tokens, &cached));
+            let events = form.chunk(&call.envelope(true, vec![chunk], usage));
+            if send.send(Ok(events.into())).await.is_err() {
                 return;
             }
         }
     }
     if call.include_usage {
         let usage = call.usage(tokens, &cached);
-        let _ = send
-            .send(event(&call.envelope(true, Vec::new(), Some(usage))))
-            .await;
+        let events = form.chunk(&call.envelope(true, Vec::new(), Some(usage)));
+        let _ = send.send(Ok(events.into())).await;
     }
-    let _ = send.send(Ok(Bytes::from_static(b"data: [DONE]\n\n"))).await;
+    let _ = send.send(Ok(form.end().into())).await;
 }
 
 fn first_chunk(app: &App, call: &Call, index: usize) -> Option<Value> {

@@ -11,7 +11,7 @@ use axum::response::Response;
 use serde_json::Value;
 use tokio::sync::mpsc;
 
-use super::answer::{self, Call, Kind};
+use super::answer::{self, Call, Kind, Outputs, Plain};
 use super::{ApiError, App, parse, session_of};
 use crate::core::{Command, Job};
 use crate::generate::{Answer, Ask, Random, answer as plan};
@@ -41,18 +41,40 @@ pub(super) async fn completions(
     serve(app, Kind::Completion, headers, body).await
 }
 
-/// Prompts and planned answers of one call.
-struct Prepared {
-    call: Call,
-    requests: Vec<NewRequest>,
-}
-
 async fn serve(
     app: Arc<App>,
     kind: Kind,
     headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, ApiError> {
+    let (call, outputs) = submit(&app, kind, headers, move || parse(&body)).await?;
+    answer::respond(app, call, outputs, Box::new(Plain)).await
+}
+
+/// Prompts and planned answers of one call.
+pub(super) struct Prepared {
+    pub(super) call: Call,
+    pub(super) requests: Vec<NewRequest>,
+}
+
+/// Hands a call to the engine; `read` gives it in the shape of chat completions, or of text completions.
+pub(super) async fn submit(
+    app: &Arc<App>,
+    kind: Kind,
+    headers: HeaderMap,
+    read: impl FnOnce() -> Result<Value, ApiError> + Send + 'static,
+) -> Result<(Call, Outputs), ApiError> {
+    let prepare_from = Arc::clone(app);
+    let prepared = move |headers: &HeaderMap| prepare(&prepare_from, kind, headers, &read()?);
+    submit_prepared(app, headers, prepared).await
+}
+
+/// As [`submit`], with requests of the caller's making.
+pub(super) async fn submit_prepared(
+    app: &Arc<App>,
+    headers: HeaderMap,
+    prepared: impl FnOnce(&HeaderMap) -> Result<Prepared, ApiError> + Send + 'static,
+) -> Result<(Call, Outputs), ApiError> {
     let arrival = Instant::now();
     app.refuse_by_fault()?;
     let json = headers
@@ -70,11 +92,7 @@ async fn serve(
             "Unsupported Media Type: Only 'application/json' is allowed",
         ));
     }
-    let prepare = {
-        let app = Arc::clone(&app);
-        move || prepare(&app, kind, &headers, &body)
-    };
-    let Prepared { call, requests } = tokio::task::spawn_blocking(prepare)
+    let Prepared { call, requests } = tokio::task::spawn_blocking(move || prepared(&headers))
         .await
         .map_err(|e| ApiError::internal(e.to_string()))??;
     let tokens = requests.iter().map(|r| r.prompt.len() as u64).sum();
@@ -90,12 +108,10 @@ async fn serve(
     app.engine
         .send(Command::Add(jobs))
         .map_err(|_| ApiError::internal("the engine is gone"))?;
-    drop(outputs);
-    answer::respond(app, call, receiver).await
+    Ok((call, receiver))
 }
 
-fn prepare(app: &App, kind: Kind, headers: &HeaderMap, body: &[u8]) -> Result<Prepared, ApiError> {
-    let body = parse(body)?;
+fn prepare(app: &App, kind: Kind, headers: &HeaderMap, body: &Value) -> Result<Prepared, ApiError> {
     if !body.is_object() {
         return Err(ApiError::bad_request("body: an object is required"));
     }
@@ -113,7 +129,7 @@ fn prepare(app: &App, kind: Kind, headers: &HeaderMap, body: &[u8]) -> Result<Pr
     };
     let (prompts, chat) = match kind {
         Kind::Chat => {
-            let chat = Chat::of_body(&body).map_err(ApiError::bad_request)?;
+            let chat = Chat::of_body(body).map_err(ApiError::bad_request)?;
             (vec![tokens_of_text(app, &chat.render())?], Some(chat))
         }
         Kind::Completion => (completion_prompts(app, &body["prompt"])?, None),
@@ -124,13 +140,13 @@ fn prepare(app: &App, kind: Kind, headers: &HeaderMap, body: &[u8]) -> Result<Pr
     let hasher = Hasher::new(config.wire, app.none_hash, named, salt.as_deref());
     let (mut requests, mut answers, mut prompt_ids) = (Vec::new(), Vec::new(), Vec::new());
     for mut prompt in prompts {
-        truncate(&body, &mut prompt, config.max_model_len())?;
-        let max_tokens = max_tokens(kind, &body, prompt.len(), config.max_model_len() as usize)?;
+        truncate(body, &mut prompt, config.max_model_len())?;
+        let max_tokens = max_tokens(kind, body, prompt.len(), config.max_model_len() as usize)?;
         for copy in 0..copies {
             let mut random = Random::of(config.seed + copy as u64, &prompt);
             let tools = chat
                 .as_ref()
-                .map(|chat| callable(chat, &body))
+                .map(|chat| callable(chat, body))
                 .unwrap_or_default();
             let ask = Ask {
                 max_tokens,
@@ -148,7 +164,7 @@ fn prepare(app: &App, kind: Kind, headers: &HeaderMap, body: &[u8]) -> Result<Pr
                 hasher: hasher.clone(),
                 lora: lora.as_ref().map(|(id, name, _)| (*id, name.clone())),
                 salt: salt.clone(),
-                session: session_of(headers, &body),
+                session: session_of(headers, body),
                 skip_read: !matches!(body["prompt_logprobs"], Value::Null),
                 report_full: config.wire.has_report_mode()
                     && body["vllm_xargs"]["kv_cache_report_mode"] == "full",
@@ -157,12 +173,12 @@ fn prepare(app: &App, kind: Kind, headers: &HeaderMap, body: &[u8]) -> Result<Pr
         }
         prompt_ids.push(prompt);
     }
-    let call = Call::new(app, kind, &body, answers, prompt_ids, copies);
+    let call = Call::new(app, kind, body, answers, prompt_ids, copies);
     Ok(Prepared { call, requests })
 }
 
 /// 1-based id, name and path of the adapter that `model` names; none for the base model.
-fn adapter(app: &App, model: &Value) -> Result<Option<(u32, String, String)>, ApiError> {
+pub(super) fn adapter(app: &App, model: &Value) -> Result<Option<(u32, String, String)>, ApiError> {
     let config = &app.shared.config;
     let Some(name) = model.as_str().filter(|name| *name != config.model) else {
         return Ok(None);
@@ -193,7 +209,7 @@ fn too_long(max: u32, count: usize) -> ApiError {
     ))
 }
 
-fn tokens_of_text(app: &App, text: &str) -> Result<Vec<u32>, ApiError> {
+pub(super) fn tokens_of_text(app: &App, text: &str) -> Result<Vec<u32>, ApiError> {
     let max = app.shared.config.max_model_len();
     let least = text.len() / MOST_BYTES_PER_TOKEN;
     if least > max as usize {
@@ -205,7 +221,7 @@ fn tokens_of_text(app: &App, text: &str) -> Result<Vec<u32>, ApiError> {
 }
 
 /// A string, a list of token ids, or a list of either.
-fn completion_prompts(app: &App, prompt: &Value) -> Result<Vec<Vec<u32>>, ApiError> {
+pub(super) fn completion_prompts(app: &App, prompt: &Value) -> Result<Vec<Vec<u32>>, ApiError> {
     let one = |prompt: &Value| match prompt {
         Value::String(text) => tokens_of_text(app, text),
         Value::Array(ids) => ids.iter().map(|id| token_id(app, id)).collect(),
@@ -235,7 +251,7 @@ fn token_id(app: &App, id: &Value) -> Result<u32, ApiError> {
 }
 
 /// `truncate_prompt_tokens` keeps the prompt's end; -1 keeps what the model can take.
-fn truncate(body: &Value, prompt: &mut Vec<u32>, max: u32) -> Result<(), ApiError> {
+pub(super) fn truncate(body: &Value, prompt: &mut Vec<u32>, max: u32) -> Result<(), ApiError> {
     let keep = match body["truncate_prompt_tokens"].as_i64() {
         None => prompt.len(),
         Some(-1) => max as usize - 1,

@@ -1,66 +1,65 @@
-//! `/v1/responses`, as far as routing is concerned: answers are stored, and only whoever gave one knows
-//! it. Nothing is computed or cached.
+//! `/v1/responses`: converted to a chat and back, as vLLM does. Text and functions. Answers are stored, with
+//! what was said before them, and only whoever gave one knows it.
 
 use std::collections::VecDeque;
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use axum::body::Bytes;
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse as _, Response};
-use serde_json::{Value, json};
+use axum::http::{HeaderMap, StatusCode};
+use axum::response::Response;
+use serde_json::Value;
 
-use super::{ApiError, App};
+use super::answer::{self, Form, Kind};
+use super::{ApiError, App, openai, parse};
+
+mod events;
+mod input;
+
+use events::Responses;
 
 /// Answers kept at most; vLLM keeps all.
 const STORED_MAX: usize = 10_000;
 
-/// Names of the answers given.
+/// Names of the answers given, with the messages of their conversations.
 #[derive(Debug, Default)]
-pub(super) struct Stored(Mutex<VecDeque<String>>);
+pub(super) struct Stored(Mutex<VecDeque<(String, Vec<Value>)>>);
+
+impl Stored {
+    fn get(&self, name: &str) -> Option<Vec<Value>> {
+        let known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let found = known.iter().find(|(id, _)| id == name);
+        found.map(|(_, messages)| messages.clone())
+    }
+
+    fn put(&self, name: String, messages: Vec<Value>) {
+        let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        known.push_back((name, messages));
+        if known.len() > STORED_MAX {
+            known.pop_front();
+        }
+    }
+}
 
 pub(super) async fn create(
     app: Arc<App>,
     stored: Arc<Stored>,
+    headers: HeaderMap,
     body: Bytes,
 ) -> Result<Response, ApiError> {
-    let body: Value =
-        serde_json::from_slice(&body).map_err(|e| ApiError::bad_request(e.to_string()))?;
-    let mut known = stored.0.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(previous) = body["previous_response_id"].as_str()
-        && !known.iter().any(|id| id == previous)
-    {
-        let message = format!("Response with id '{previous}' not found.");
-        return Err(ApiError(StatusCode::NOT_FOUND, "NotFoundError", message));
-    }
+    let body = parse(&body)?;
+    let before = match body["previous_response_id"].as_str() {
+        None => Vec::new(),
+        Some(previous) => stored.get(previous).ok_or_else(|| {
+            let message = format!("Response with id '{previous}' not found.");
+            ApiError(StatusCode::NOT_FOUND, "NotFoundError", message)
+        })?,
+    };
     let number = app.shared.next_id.fetch_add(1, Ordering::Relaxed);
-    let id = format!(
-        "resp_{}_{}_{number}",
-        app.shared.config.name, app.shared.incarnation
-    );
-    known.push_back(id.clone());
-    if known.len() > STORED_MAX {
-        known.pop_front();
-    }
-    drop(known);
-    let output = json!([{"id": format!("msg_{number}"), "type": "message", "role": "assistant",
-        "content": [{"type": "output_text", "text": "Yes."}]}]);
-    let usage = json!({"input_tokens": 8, "input_tokens_details": {"cached_tokens": 0},
-        "output_tokens": 2, "total_tokens": 10});
-    let whole = json!({"id": id, "object": "response", "status": "completed",
-        "model": app.shared.config.model, "output": output, "usage": usage});
-    if body["stream"].as_bool() != Some(true) {
-        return Ok(axum::Json(whole).into_response());
-    }
-    let mut begun = whole.clone();
-    begun["status"] = json!("in_progress");
-    let events = [("response.created", begun), ("response.completed", whole)];
-    let events = events.map(|(kind, response)| {
-        format!(
-            "event: {kind}\ndata: {}\n\n",
-            json!({"type": kind, "response": response})
-        )
-    });
-    let kind = [(header::CONTENT_TYPE, "text/event-stream; charset=utf-8")];
-    Ok((kind, events.concat()).into_response())
+    let (name, incarnation) = (&app.shared.config.name, app.shared.incarnation);
+    let id = format!("resp_{name}_{incarnation}_{number}");
+    let chat = input::to_chat(&body, before).map_err(ApiError::bad_request)?;
+    let form = Responses::new(id, &body, &chat, stored);
+    let (call, outputs) = openai::submit(&app, Kind::Chat, headers, || Ok(chat)).await?;
+    answer::respond(app, call, outputs, Box::new(form)).await
 }
