@@ -37,7 +37,7 @@ traffic: ## 12 conversations of 5 turns through what `make run` started
 stop: ## ends what `make run` started
 	@tools/run.sh stop
 
-test: test-native test-filter test-wasm e2e-short ## everything: native tests, the wasm tests, a short end-to-end run in real Envoy
+test: test-native test-filter test-wasm e2e-short test-clients ## everything: native tests, the wasm tests, a short end-to-end run in real Envoy, clients
 
 test-native: tokenizers
 	cargo test
@@ -59,6 +59,10 @@ e2e-short: build
 
 test-walk: build ## runs the commands of README.md, from the first to the last, and looks at what they print
 	tests/walk.py
+
+.PHONY: test-clients
+test-clients: build ## the OpenAI and Anthropic clients and the LiteLLM proxy, from PyPI, in front of Envoy
+	tests/clients/run.sh
 
 test-vllm: build ## the accuracy case on two real vLLM engines (installs 2.6 GB into .tools/vllm the first time)
 	tests/vllm/run.sh
