@@ -37,7 +37,7 @@ traffic: ## 12 conversations of 5 turns through what `make run` started
 stop: ## ends what `make run` started
 	@tools/run.sh stop
 
-test: test-native test-filter test-wasm e2e-short test-clients ## everything: native tests, the wasm tests, a short end-to-end run in real Envoy, clients
+test: test-native test-filter test-wasm test-release e2e-short test-clients ## everything: native tests, the wasm tests, a short end-to-end run in real Envoy, clients
 
 test-native: tokenizers
 	cargo test
@@ -64,8 +64,16 @@ test-walk: build ## runs the commands of README.md, from the first to the last, 
 test-clients: build ## the OpenAI and Anthropic clients and the LiteLLM proxy, from PyPI, in front of Envoy
 	tests/clients/run.sh
 
+.PHONY: release test-release
+test-release: ## what `make release` writes, made of stand-ins for the binaries
+	python3 -m unittest discover -s tests/release
+
 test-vllm: build ## the accuracy case on two real vLLM engines (installs 2.6 GB into .tools/vllm the first time)
 	tests/vllm/run.sh
+
+release: ## static binaries (x86-64, aarch64), the filter, images, bills of materials and checksums, in dist/
+	tools/release/release.sh
+	RELEASE=dist python3 -m unittest discover -s tests/release
 
 lint: ## formatting, clippy with warnings denied (native and wasm), cargo-deny
 	cargo fmt --all --check
