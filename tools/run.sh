@@ -118,7 +118,7 @@ start() {
   mkdir -p "$run"
   for i in $(seq $engines); do
     launch "engine-$i" $bin/engine-sim --listen "127.0.0.1:$((8100 + i))" \
-      --events "tcp://*:$((5555 + 2 * i))" --replay "tcp://*:$((5556 + 2 * i))"
+      --events "tcp://*:$((5555 + 2 * i))" --replay "tcp://*:$((5556 + 2 * i))" --enable-force-include-usage
   done
   launch control-plane $bin/prefix-picker serve --config envoy/prefix-picker.yaml
   # For prefix-picker's own commands.

@@ -5,6 +5,7 @@ use std::process::ExitCode;
 use clap::{Parser, Subcommand};
 
 pub mod decode_events;
+pub mod doctor;
 pub mod drain;
 pub mod explain;
 mod remote;
@@ -39,6 +40,8 @@ pub enum Command {
     DecodeEvents(decode_events::Args),
     /// Print the text that a request becomes
     Render(Box<render::Args>),
+    /// Look at a running fleet and say, item by item, what is right and what to change
+    Doctor(doctor::Args),
     /// Run the control plane
     Serve(serve::Args),
     /// Check a configuration file
@@ -57,6 +60,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Report(args) => report::run(&args),
         Command::DecodeEvents(args) => decode_events::run(&args),
         Command::Render(args) => render::run(&args),
+        Command::Doctor(args) => doctor::run(&args),
         Command::Serve(args) => serve::serve(&args),
         Command::Check(args) => serve::check(&args),
     }

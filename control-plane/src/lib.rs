@@ -20,6 +20,8 @@
 //! | [`server`] | what gateways, Prometheus and operators ask |
 //! | [`serve`] | the parts put together |
 //! | [`metrics`] | what Prometheus reads |
+//! | [`starts`] | prompts that begin with something new each time |
+//! | [`doctor`] | looks at a running fleet and says what to change |
 //! | [`cli`] | the command line |
 
 pub mod block_hash;
@@ -28,6 +30,7 @@ pub mod cli;
 mod clock;
 pub mod config;
 mod disk;
+pub mod doctor;
 pub mod drains;
 pub mod engine;
 pub mod events;
@@ -44,5 +47,6 @@ pub mod report;
 pub mod scrape;
 pub mod serve;
 pub mod server;
+pub mod starts;
 pub mod subscriber;
 pub mod vocab;

@@ -170,6 +170,10 @@ metrics! {
     generated_other: GaugeByPool = "generated_blocks_other", "Blocks of generated tokens that it does not make of their text: never claimed, ever";
     generated_unchecked: GaugeByPool = "generated_blocks_unchecked", "Blocks of generated tokens that nobody had time to check: never claimed, ever";
     index_dropped: GaugeByPool = "index_dropped_blocks", "Blocks dropped to stay within the memory budget, ever";
+    start_requests: GaugeByPool = "prompt_start_requests", "Requests of the last hour whose prompt has two of our blocks at least";
+    start_tokens: GaugeByPool = "prompt_start_tokens", "Tokens of their prompts";
+    volatile_requests: GaugeByPool = "volatile_start_requests", "Of those requests, such that began with something new in front of what was seen before: a timestamp, an id";
+    volatile_tokens: GaugeByPool = "volatile_start_tokens", "Tokens of their prompts: none can be found cached";
     table_bytes: Gauge = "table_bytes", "Bytes of all table pages";
     table_pages: Gauge = "table_pages", "Table pages";
     table_groups: Gauge = "table_groups", "Groups in the table";
@@ -273,6 +277,19 @@ impl Metrics {
             }
             // There from the start, at 0.
             let _ = self.prediction_mismatch.get_or_create(&labels);
+        }
+        for (pool, sums) in engine.report().starts() {
+            let labels = PoolLabels { pool };
+            for (family, value) in [
+                (&self.start_requests, sums.requests),
+                (&self.start_tokens, sums.tokens),
+                (&self.volatile_requests, sums.volatile_requests),
+                (&self.volatile_tokens, sums.volatile_tokens),
+            ] {
+                family
+                    .get_or_create(&labels)
+                    .set(i64::try_from(value).unwrap_or(i64::MAX));
+            }
         }
         let size = engine.table_size();
         self.table_bytes.set(as_i64(size.bytes));

@@ -37,11 +37,7 @@ pub fn load(pool: &PoolConfig) -> anyhow::Result<PoolParts> {
             })
         })
         .transpose()?;
-    let dir = match &pool.hub {
-        None => pool.model_dir.clone(),
-        Some(hub) => hub::resolve(&hub.model, hub.revision.as_deref())
-            .with_context(|| format!("pool {}: model cannot be used", pool.name))?,
-    };
+    let dir = model_dir(pool)?;
     let files = load_model_dir_with(&dir, flags.tokenizer_mode, template).with_context(|| {
         let name = &pool.name;
         format!("pool {name}: model_dir {} cannot be used", dir.display())
@@ -64,6 +60,18 @@ pub fn load(pool: &PoolConfig) -> anyhow::Result<PoolParts> {
         profile,
         vocab: files.vocab,
     })
+}
+
+/// The model's folder; fetched from the hub where the pool names its model.
+///
+/// # Errors
+/// If the hub does not give it, and the cache does not have it.
+pub fn model_dir(pool: &PoolConfig) -> anyhow::Result<PathBuf> {
+    match &pool.hub {
+        None => Ok(pool.model_dir.clone()),
+        Some(hub) => hub::resolve(&hub.model, hub.revision.as_deref())
+            .with_context(|| format!("pool {}: model cannot be used", pool.name)),
+    }
 }
 
 /// A template that does not compile, with the name of its file if that is among these.

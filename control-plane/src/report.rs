@@ -23,6 +23,7 @@ use prefix_picker_core::recent::place;
 use prefix_picker_core::sync::decisions::{Decision, Decisions};
 
 use crate::clock::ms_since;
+use crate::starts::{self, Starts};
 
 pub mod answer;
 pub mod ring;
@@ -78,6 +79,16 @@ impl Report {
         self.with(|book, _| book.set_capacity(replica, tokens));
     }
 
+    /// How prompts of the last hour began, by pool.
+    #[must_use]
+    pub fn starts(&self) -> Vec<(String, starts::Sums)> {
+        self.with(|book, now_s| {
+            let of = book.pools.iter().zip(&book.starts);
+            of.map(|((name, _), starts)| (name.clone(), starts.sums(now_s)))
+                .collect()
+        })
+    }
+
     /// The figures of the last so many seconds.
     #[must_use]
     pub fn answer(&self, since_s: u64) -> Answer {
@@ -100,6 +111,8 @@ pub struct ReplicaSays {
 #[derive(Debug)]
 struct Book {
     pools: Vec<(String, Ring)>,
+    /// By pool as well.
+    starts: Vec<Starts>,
     /// By slot.
     replicas: BTreeMap<u16, Replica>,
     places: HashMap<u64, u16>,
@@ -118,8 +131,10 @@ struct Replica {
 
 impl Book {
     fn new(pools: impl Iterator<Item = String>) -> Self {
+        let pools: Vec<_> = pools.map(|name| (name, Ring::default())).collect();
         Self {
-            pools: pools.map(|name| (name, Ring::default())).collect(),
+            starts: pools.iter().map(|_| Starts::default()).collect(),
+            pools,
             places: HashMap::new(),
             replicas: BTreeMap::new(),
             lost: 0,
@@ -174,6 +189,10 @@ impl Book {
             .capacity
             .map(|capacity| replica.cache.request(&decision.marks, capacity));
         ring.add(now_s, decision, hit);
+        if let Some(starts) = self.starts.get_mut(replica.pool) {
+            let Decision { first, second, .. } = *decision;
+            starts.request(first, second, decision.prompt_tokens, now_s);
+        }
         Some(())
     }
 

@@ -183,7 +183,7 @@ fn add_count(mean: &mut Option<Mean>, rest: &str) {
 }
 
 /// A label's value. Escapes are left as they are: none of ours has any.
-fn label<'a>(labels: &'a str, wanted: &str) -> Option<&'a str> {
+pub(crate) fn label<'a>(labels: &'a str, wanted: &str) -> Option<&'a str> {
     let mut rest = labels;
     loop {
         let (name, after) = rest.split_once("=\"")?;

@@ -62,6 +62,17 @@ pub struct Config {
     pub pooling: bool,
     /// Which of them this is: set for each as it starts.
     pub rank: u16,
+    /// `--enable-prefix-caching`: off, nothing is found again and no events are published.
+    pub prefix_caching: bool,
+    /// `--enable-prompt-tokens-details`: `usage` tells `cached_tokens`.
+    pub prompt_tokens_details: bool,
+    /// `--enable-force-include-usage`: streams end with `usage`, asked or not.
+    pub force_include_usage: bool,
+    /// `PYTHONHASHSEED`: the text that the root of hash chains is made of.
+    pub python_hash_seed: Option<String>,
+    /// `kv_role` of `--kv-transfer-config` with a NIXL connector: the metrics and `/server_info` tell of
+    /// it (as with `VLLM_SERVER_DEV_MODE=1`). No blocks are moved.
+    pub kv_role: Option<String>,
 }
 
 /// One LoRA adapter.
@@ -116,6 +127,11 @@ impl Default for Config {
             data_parallel_size: 1,
             pooling: false,
             rank: 0,
+            prefix_caching: true,
+            prompt_tokens_details: true,
+            force_include_usage: false,
+            python_hash_seed: None,
+            kv_role: None,
         }
     }
 }
@@ -260,6 +276,11 @@ impl WireVersion {
     #[must_use]
     pub fn tagged_keys(self) -> bool {
         self.since(31, 0)
+    }
+    /// `POST <path>/render` exists, for chats and completions.
+    #[must_use]
+    pub fn has_render(self) -> bool {
+        self.since(16, 0)
     }
     /// `GET /kv_event_sources` exists.
     #[must_use]

@@ -28,9 +28,11 @@ pub(crate) struct Hasher {
 }
 
 /// The digest that stands before every first block. Before vLLM 0.29 it was random per process: here it
-/// then depends on `instance`.
-pub(crate) fn none_hash(wire: WireVersion, instance: u64) -> BlockDigest {
-    if wire.fixed_none_hash() {
+/// then depends on `instance`. A `PYTHONHASHSEED` takes the place of both.
+pub(crate) fn none_hash(wire: WireVersion, seed: Option<&str>, instance: u64) -> BlockDigest {
+    if let Some(seed) = seed {
+        digest(&pickle(|p| p.string(seed)))
+    } else if wire.fixed_none_hash() {
         digest(&pickle(|p| p.string("vllm-none-hash")))
     } else {
         Sha256::digest(instance.to_le_bytes()).into()
@@ -200,7 +202,7 @@ mod tests {
                 _ => continue,
             };
             let wire = wire.parse().unwrap();
-            let none = none_hash(wire, 0);
+            let none = none_hash(wire, None, 0);
             assert_eq!(hex(&none), v["none_hash"], "{name}");
             let tokens: Vec<u32> = v["tokens"]
                 .as_array()
@@ -227,9 +229,9 @@ mod tests {
     #[test]
     fn old_roots_differ_per_process() {
         let old = "0.28".parse().unwrap();
-        assert_ne!(none_hash(old, 1), none_hash(old, 2));
+        assert_ne!(none_hash(old, None, 1), none_hash(old, None, 2));
         let new = WireVersion::default();
-        assert_eq!(none_hash(new, 1), none_hash(new, 2));
+        assert_eq!(none_hash(new, None, 1), none_hash(new, None, 2));
     }
 
     fn hex(bytes: &[u8]) -> String {

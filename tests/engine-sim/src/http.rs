@@ -88,8 +88,11 @@ fn router(app: Arc<App>, stored: Arc<responses::Stored>) -> Router {
             .route("/v1/messages", post(messages::create))
             .route("/v1/chat/completions", post(openai::chat))
             .route("/v1/completions", post(openai::completions))
+            .route("/v1/chat/completions/render", post(openai::render_chat))
+            .route("/v1/completions/render", post(openai::render_completions))
     };
     tasks
+        .route("/server_info", get(server_info))
         .route("/v1/models", get(models))
         .route("/v1/load_lora_adapter", post(lora::load))
         .route("/v1/unload_lora_adapter", post(lora::unload))
@@ -156,6 +159,16 @@ async fn models(State(app): State<Arc<App>>) -> axum::Json<Value> {
             .map(|l| card(&l.name, &l.path, Some(&config.model))),
     );
     axum::Json(json!({"object": "list", "data": data}))
+}
+
+/// What vLLM tells with `VLLM_SERVER_DEV_MODE=1`, as far as it is imitated.
+async fn server_info(State(app): State<Arc<App>>) -> Result<axum::Json<Value>, StatusCode> {
+    let role = app.shared.config.kv_role.as_ref();
+    let role = role.ok_or(StatusCode::NOT_FOUND)?;
+    let transfer = json!({"kv_connector": "NixlConnector", "kv_role": role});
+    Ok(axum::Json(
+        json!({"vllm_config": {"kv_transfer_config": transfer}}),
+    ))
 }
 
 async fn tokenize(State(app): State<Arc<App>>, body: Bytes) -> Result<axum::Json<Value>, ApiError> {

@@ -86,6 +86,21 @@ struct Cli {
     /// Data-parallel ranks, each with a cache of its own; events and replay of rank N at PORT + N.
     #[arg(long, default_value_t = 1)]
     data_parallel_size: u16,
+    /// No prefix caching: nothing is found again, and no events.
+    #[arg(long)]
+    no_enable_prefix_caching: bool,
+    /// `usage` does not tell cached tokens, as vLLM without --enable-prompt-tokens-details.
+    #[arg(long)]
+    no_prompt_tokens_details: bool,
+    /// Streams end with `usage`, asked or not.
+    #[arg(long)]
+    enable_force_include_usage: bool,
+    /// As the variable PYTHONHASHSEED: what hash chains begin with.
+    #[arg(long)]
+    python_hash_seed: Option<String>,
+    /// Tell of a NIXL connector in this role: kv_producer, kv_consumer or kv_both.
+    #[arg(long)]
+    kv_role: Option<String>,
     /// Changes the answers.
     #[arg(long, default_value_t = 0)]
     seed: u64,
@@ -117,6 +132,11 @@ impl Cli {
             seed: self.seed,
             data_parallel_size: self.data_parallel_size,
             pooling: self.runner == Runner::Pooling,
+            prefix_caching: !self.no_enable_prefix_caching,
+            prompt_tokens_details: !self.no_prompt_tokens_details,
+            force_include_usage: self.enable_force_include_usage,
+            python_hash_seed: self.python_hash_seed,
+            kv_role: self.kv_role,
             ..Config::default()
         }
     }

@@ -195,12 +195,21 @@ pub(crate) fn render(shared: &Shared) -> String {
     }
     page.head("vllm:cache_config_info", "gauge");
     let (size, blocks) = (config.block_size, config.blocks);
+    let caching = if config.prefix_caching {
+        "True"
+    } else {
+        "False"
+    };
     let _ = writeln!(
         page.out,
-        "vllm:cache_config_info{{block_size=\"{size}\",cache_dtype=\"auto\",effective_attention_block_size=\"{size}\",enable_prefix_caching=\"True\",engine=\"{}\",kv_cache_size_tokens=\"{}\",mamba_block_size=\"None\",num_cpu_blocks=\"None\",num_gpu_blocks=\"{blocks}\",num_gpu_blocks_override=\"{blocks}\",prefix_caching_hash_algo=\"sha256\",prefix_match_unit=\"None\",sliding_window=\"None\"}} 1.0",
+        "vllm:cache_config_info{{block_size=\"{size}\",cache_dtype=\"auto\",effective_attention_block_size=\"{size}\",enable_prefix_caching=\"{caching}\",engine=\"{}\",kv_cache_size_tokens=\"{}\",mamba_block_size=\"None\",num_cpu_blocks=\"None\",num_gpu_blocks=\"{blocks}\",num_gpu_blocks_override=\"{blocks}\",prefix_caching_hash_algo=\"sha256\",prefix_match_unit=\"None\",sliding_window=\"None\"}} 1.0",
         config.rank,
         u64::from(size) * u64::from(blocks)
     );
+    if config.kv_role.is_some() {
+        page.counter("vllm:nixl_num_failed_transfers", 0);
+        page.counter("vllm:nixl_num_kv_expired_reqs", 0);
+    }
     page.histogram(
         "vllm:time_to_first_token_seconds",
         &stats.histograms.first_token,

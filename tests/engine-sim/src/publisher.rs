@@ -104,7 +104,8 @@ impl Publisher {
     ) -> anyhow::Result<(Self, Endpoints)> {
         let mut endpoints = Endpoints::default();
         let mut socket = None;
-        if let Some(endpoint) = &config.events {
+        let caching = |_: &&String| config.prefix_caching;
+        if let Some(endpoint) = config.events.as_ref().filter(caching) {
             let mut publisher = PubSocket::new();
             if binds(endpoint) {
                 let bound = publisher
@@ -122,7 +123,7 @@ impl Publisher {
             socket = Some(publisher);
         }
         let topic = Bytes::from(config.topic.clone());
-        if let Some(endpoint) = &config.replay {
+        if let Some(endpoint) = config.replay.as_ref().filter(caching) {
             let mut router = RouterSocket::new();
             let bound = router
                 .bind(&any_host(endpoint))

@@ -294,6 +294,7 @@ async fn start_rank(
     let name: Vec<u32> = config.name.bytes().map(u32::from).collect();
     let none_hash = none_hash(
         config.wire,
+        config.python_hash_seed.as_deref(),
         Random::of(config.seed ^ incarnation, &name).next(),
     );
     let shared = Arc::new(Shared::new(config, incarnation, ring));

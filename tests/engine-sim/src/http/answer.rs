@@ -66,6 +66,7 @@ pub(super) struct Call {
     include_usage: bool,
     /// Every chunk tells the usage so far.
     continuous_usage: bool,
+    tell_cached: bool,
     return_token_ids: bool,
     echo: bool,
     block_size: usize,
@@ -107,7 +108,9 @@ impl Call {
             model: body["model"].as_str().unwrap_or(&config.model).to_owned(),
             fingerprint: config.name.clone(),
             stream: flag(&body["stream"]),
-            include_usage: flag(&body["stream_options"]["include_usage"]),
+            include_usage: config.force_include_usage
+                || flag(&body["stream_options"]["include_usage"]),
+            tell_cached: config.prompt_tokens_details,
             continuous_usage: flag(&body["stream_options"]["continuous_usage_stats"]),
             return_token_ids: flag(&body["return_token_ids"]),
             echo: flag(&body["echo"]),
@@ -145,9 +148,11 @@ impl Call {
             }
             Kind::Completion => Value::Null,
         };
+        let details = self.tell_cached.then(
+            || json!({"cached_tokens": hit, "created_cache_tokens": created, "multimodal_tokens": null}),
+        );
         json!({"prompt_tokens": prompt, "total_tokens": prompt + completion, "completion_tokens": completion,
-            "prompt_tokens_details": {"cached_tokens": hit, "created_cache_tokens": created, "multimodal_tokens": null},
-            "completion_tokens_details": null})
+            "prompt_tokens_details": details, "completion_tokens_details": null})
     }
 
     fn finish_reason(&self, index: usize) -> &'static str {

@@ -41,6 +41,38 @@ pub(super) async fn completions(
     serve(app, Kind::Completion, headers, body).await
 }
 
+/// `POST /v1/chat/completions/render`: the tokens that a body becomes, without computing any.
+pub(super) async fn render_chat(
+    State(app): State<Arc<App>>,
+    body: Bytes,
+) -> Result<axum::Json<Value>, ApiError> {
+    can_render(&app)?;
+    let chat = Chat::of_body(&parse(&body)?).map_err(ApiError::bad_request)?;
+    Ok(axum::Json(rendered(&tokens_of_text(&app, &chat.render())?)))
+}
+
+/// The same of a completion: a list, one entry for each prompt.
+pub(super) async fn render_completions(
+    State(app): State<Arc<App>>,
+    body: Bytes,
+) -> Result<axum::Json<Value>, ApiError> {
+    can_render(&app)?;
+    let prompts = completion_prompts(&app, &parse(&body)?["prompt"])?;
+    Ok(axum::Json(
+        prompts.iter().map(|ids| rendered(ids)).collect(),
+    ))
+}
+
+fn can_render(app: &App) -> Result<(), ApiError> {
+    let known = app.shared.config.wire.has_render();
+    let unknown = || ApiError(StatusCode::NOT_FOUND, "NotFoundError", "Not Found".into());
+    known.then_some(()).ok_or_else(unknown)
+}
+
+fn rendered(ids: &[u32]) -> Value {
+    serde_json::json!({"token_ids": ids, "features": null})
+}
+
 async fn serve(
     app: Arc<App>,
     kind: Kind,
@@ -165,7 +197,8 @@ fn prepare(app: &App, kind: Kind, headers: &HeaderMap, body: &Value) -> Result<P
                 lora: lora.as_ref().map(|(id, name, _)| (*id, name.clone())),
                 salt: salt.clone(),
                 session: session_of(headers, body),
-                skip_read: !matches!(body["prompt_logprobs"], Value::Null),
+                skip_read: !config.prefix_caching
+                    || !matches!(body["prompt_logprobs"], Value::Null),
                 report_full: config.wire.has_report_mode()
                     && body["vllm_xargs"]["kv_cache_report_mode"] == "full",
             });

@@ -86,7 +86,7 @@ async fn event_sources(State(ranks): State<Arc<Ranks>>) -> Response {
     }
     let source = |app: &Arc<App>| {
         let config = &app.shared.config;
-        let source = json!({"enable_kv_cache_events": config.events.is_some(), "publisher": "zmq",
+        let source = json!({"enable_kv_cache_events": app.endpoints.events.is_some(), "publisher": "zmq",
             "endpoint": app.endpoints.events, "replay_endpoint": app.endpoints.replay, "buffer_steps": config.buffer_steps,
             "hwm": 100_000, "max_queue_size": 100_000, "topic": config.topic});
         (config.rank.to_string(), source)

@@ -57,7 +57,7 @@ fn requests_of(call: &Value, generated: &[u32]) -> Vec<NewRequest> {
                 id: 0,
                 prompt: prompt.clone(),
                 output,
-                hasher: Hasher::new(wire, none_hash(wire, 0), None, salt),
+                hasher: Hasher::new(wire, none_hash(wire, None, 0), None, salt),
                 lora: None,
                 salt: salt.map(String::from),
                 session: session.map(String::from),
@@ -182,7 +182,7 @@ fn base64(text: &str) -> Vec<u8> {
 
 fn request(id: RequestId, prompt: Vec<u32>, output: usize) -> NewRequest {
     let wire = WireVersion::default();
-    let hasher = Hasher::new(wire, none_hash(wire, 0), None, None);
+    let hasher = Hasher::new(wire, none_hash(wire, None, 0), None, None);
     NewRequest {
         id,
         prompt,

@@ -1,0 +1,90 @@
+//! Looks at a running fleet and says, item by item, what is right and what to change.
+//!
+//! | module | what it does |
+//! |---|---|
+//! | [`item`] | what is said, and how it is printed |
+//! | [`engine`] | one replica: what was seen of it -> items |
+//! | [`probe`] | sees it: HTTP, events, replay, a few tiny requests |
+//! | [`pool`] | replicas of a pool against each other |
+//! | [`control_plane`] | the control plane's own figures -> items |
+//! | [`envoy`] | a gateway's admin pages -> items |
+//! | [`dashboards`] | names of metrics that engines no longer have |
+//!
+//! Judging is pure: what was seen comes in, items go out. Seeing is bounded: each look has a time
+//! limit, and what the whole time does not suffice for is said to be skipped.
+
+use std::path::PathBuf;
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+use crate::config::Config;
+
+pub mod control_plane;
+pub mod dashboards;
+pub mod engine;
+pub mod envoy;
+pub mod item;
+pub mod pool;
+pub mod probe;
+mod samples;
+mod starts;
+mod text;
+
+pub use item::{Item, Report, Status};
+
+/// What to look at.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// The control plane's address. `None`: as configured in `listen`.
+    pub url: Option<String>,
+    /// Admin addresses of Envoys.
+    pub envoy_admin: Vec<String>,
+    /// Dashboards and rules, or folders of such.
+    pub dashboards: Vec<PathBuf>,
+    /// Send each replica a few requests of one token.
+    pub probe: bool,
+    /// The engines' `PYTHONHASHSEED`, if it is known.
+    pub python_hash_seed: Option<String>,
+    /// For everything together.
+    pub time: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self {
+            url: None,
+            envoy_admin: Vec::new(),
+            dashboards: Vec::new(),
+            probe: true,
+            python_hash_seed: None,
+            time: Duration::from_secs(25),
+        }
+    }
+}
+
+/// Looks at everything.
+///
+/// # Errors
+/// If nothing can be looked at: there is no HTTP client to be had.
+pub async fn examine(config: &Config, options: &Options) -> Result<Report, reqwest::Error> {
+    let deadline = Instant::now() + options.time;
+    let client = reqwest::Client::builder()
+        .no_proxy()
+        .connect_timeout(probe::CONNECT_TIMEOUT)
+        .build()?;
+    let url = options
+        .url
+        .clone()
+        .unwrap_or_else(|| control_plane::url_of(config));
+    let (replicas, control_plane, gateways) = tokio::join!(
+        pool::examine(config, options, &client, deadline),
+        control_plane::examine(config, &url, &client),
+        envoy::examine(config, &options.envoy_admin, &client),
+    );
+    let mut items = replicas;
+    items.extend(control_plane);
+    items.extend(gateways);
+    items.extend(dashboards::examine(&options.dashboards));
+    Ok(Report { items })
+}

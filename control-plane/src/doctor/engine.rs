@@ -1,0 +1,220 @@
+//! One replica: what was seen of it -> items.
+
+use crate::config::{PoolConfig, ReplicaConfig};
+use crate::facts::models::Models;
+use crate::facts::sources;
+
+use super::item::Item;
+use super::probe::{Failed, Seen};
+use super::samples::samples;
+use super::text::PoolText;
+
+mod caching;
+mod events;
+mod hashes;
+mod prompt;
+mod version;
+
+pub(super) use version::parts as version_parts;
+
+/// A replica, and what is expected of it.
+pub struct Subject<'a> {
+    /// Its pool.
+    pub pool: &'a PoolConfig,
+    /// As configured.
+    pub replica: &'a ReplicaConfig,
+    /// The pool's prompts, if they can be made.
+    pub text: Option<&'a PoolText>,
+    /// The engines' `PYTHONHASHSEED`, if it is known.
+    pub python_hash_seed: Option<&'a str>,
+}
+
+/// Judges a replica.
+#[must_use]
+pub fn judge(subject: &Subject<'_>, seen: &Seen) -> Vec<Item> {
+    let name = subject.replica.name.as_str();
+    let mut items = vec![reachable(name, subject.replica, seen)];
+    if let Err(Failed::Unreachable) = seen.health {
+        // One fault, said once.
+        if let Err(why) = &seen.events {
+            items.push(events::unreachable(name, subject.replica, why));
+        }
+        return items;
+    }
+    items.push(models(name, &subject.pool.models, seen));
+    items.push(version::judge(name, seen.version.as_deref()));
+    items.push(caching::enabled(subject, seen));
+    items.push(ranks(subject, seen));
+    items.push(disaggregated(name, seen));
+    items.extend(events::judge(subject, seen));
+    items.extend(event_sources(subject, seen));
+    items.push(hashes::judge(subject, seen));
+    items.extend(prompt::judge(subject, seen));
+    items.extend(caching::usage(name, seen));
+    items
+}
+
+fn reachable(name: &str, replica: &ReplicaConfig, seen: &Seen) -> Item {
+    const ID: &str = "engine.reachable";
+    let fix = |what: &str| {
+        format!("{what}; `endpoint`, `health`, `metrics` and `api` say where it is asked")
+    };
+    match (&seen.health, &seen.metrics) {
+        (Ok(()), Ok(_)) => Item::ok(ID, name, "/health and /metrics answer"),
+        (Err(Failed::Unreachable), _) => Item::fail(
+            ID,
+            name,
+            format!("{}: nobody answers", replica.health),
+            fix("start the engine, or let this machine reach it"),
+        ),
+        (Err(why), _) => Item::fail(
+            ID,
+            name,
+            format!("{}: {why}", replica.health),
+            fix("the engine is not well: look at its log, restart it"),
+        ),
+        (_, Err(why)) => Item::fail(
+            ID,
+            name,
+            format!("{}: {why}", replica.metrics),
+            fix("its load is not known, so it counts as down: let /metrics be read"),
+        ),
+    }
+}
+
+fn models(name: &str, configured: &[String], seen: &Seen) -> Item {
+    const ID: &str = "engine.models";
+    match &seen.models {
+        Err(Failed::Status(401 | 403, _)) => Item::fail(
+            ID,
+            name,
+            "/v1/models wants an API key",
+            "name a file with it in the pool's `api_key_file`",
+        ),
+        Err(why) => Item::fail(
+            ID,
+            name,
+            format!("/v1/models: {why}"),
+            "let this machine reach the engine's API at the replica's `api`",
+        ),
+        Ok(models) => {
+            let complaints = models.complaints(configured);
+            if complaints.is_empty() {
+                Item::ok(ID, name, served(models))
+            } else {
+                let fix = "let the pool's `models` and the engine's --served-model-name agree";
+                Item::warn(ID, name, complaints.join("; "), fix)
+            }
+        }
+    }
+}
+
+fn served(models: &Models) -> String {
+    let names: Vec<&str> = models.bases.iter().map(|(name, _)| name.as_str()).collect();
+    format!("serves {}", names.join(", "))
+}
+
+/// Ranks behind the endpoint, and whether the configuration knows.
+fn ranks(subject: &Subject<'_>, seen: &Seen) -> Item {
+    const ID: &str = "engine.ranks";
+    let (name, configured) = (&subject.replica.name, subject.replica.data_parallel_rank);
+    let text = seen.metrics.as_deref().unwrap_or_default();
+    let running = samples(text).filter(|sample| sample.name == "vllm:num_requests_running");
+    let mut ranks: Vec<u16> = running
+        .filter_map(|sample| sample.label("engine")?.parse().ok())
+        .collect();
+    ranks.sort_unstable();
+    ranks.dedup();
+    match configured {
+        _ if ranks.is_empty() => Item::skipped(ID, name, "the metrics name no ranks"),
+        None if ranks.len() > 1 => Item::fail(
+            ID,
+            name,
+            format!(
+                "{} data-parallel ranks behind one endpoint, configured as one replica",
+                ranks.len()
+            ),
+            "list a replica for each rank, with the same `endpoint`, its `data_parallel_rank` and its `events` (port + rank)",
+        ),
+        Some(rank) if !ranks.contains(&rank) => Item::fail(
+            ID,
+            name,
+            format!("data_parallel_rank is {rank}, the engine has {ranks:?}"),
+            "use a rank that the engine has (--data-parallel-size)",
+        ),
+        None => Item::ok(ID, name, "one cache behind the endpoint"),
+        Some(rank) => Item::ok(ID, name, format!("rank {rank} of {ranks:?}")),
+    }
+}
+
+/// Engines that prefill for each other.
+fn disaggregated(name: &str, seen: &Seen) -> Item {
+    const ID: &str = "engine.disaggregated";
+    const FIX: &str = "prefix-picker places whole requests: take engines that only prefill (kv_producer) or only \
+        decode (kv_consumer) out of the pool, and list engines that do both (kv_both, or without a transfer)";
+    let config = seen.server_info.as_ref();
+    let config = config.and_then(|info| info.pointer("/vllm_config/kv_transfer_config"));
+    let role = config.and_then(|config| config.get("kv_role")?.as_str());
+    let connector = config.and_then(|config| config.get("kv_connector")?.as_str());
+    let connector = connector.unwrap_or("KV transfer");
+    let text = seen.metrics.as_deref().unwrap_or_default();
+    let transfers = samples(text).any(|sample| {
+        sample.name.starts_with("vllm:nixl_")
+            || sample
+                .name
+                .starts_with("vllm:num_requests_kv_fetch_by_stage")
+    });
+    match role {
+        Some(role @ ("kv_producer" | "kv_consumer")) => Item::fail(
+            ID,
+            name,
+            format!(
+                "{connector} with {role}: prefill and decode are on different engines, which is not supported"
+            ),
+            FIX,
+        ),
+        Some(role) => Item::ok(
+            ID,
+            name,
+            format!("{connector} with {role}: requests are answered whole"),
+        ),
+        None if transfers => Item::warn(
+            ID,
+            name,
+            "the metrics tell of KV transfers between engines (NIXL); in which role is not told. Prefill on one engine \
+             and decoding on another is not supported",
+            FIX,
+        ),
+        None => Item::ok(
+            ID,
+            name,
+            "no KV transfer between engines: requests are answered whole",
+        ),
+    }
+}
+
+/// What the engine says of its events against the configuration.
+fn event_sources(subject: &Subject<'_>, seen: &Seen) -> Option<Item> {
+    const ID: &str = "engine.event_sources";
+    let (name, replica) = (&subject.replica.name, subject.replica);
+    let answer = seen.sources.as_ref()?;
+    let expected = sources::Expected {
+        rank: replica.data_parallel_rank,
+        events: replica.events.clone(),
+        replay: replica.replay.clone(),
+        topic: replica.topic.clone(),
+    };
+    let complaints = sources::complaints(answer, &expected);
+    if complaints.is_empty() {
+        let found = "/kv_event_sources agrees with the configuration";
+        return Some(Item::ok(ID, name, found));
+    }
+    let heard = seen.requests.as_ref().is_some_and(|r| r.stored.is_some());
+    let fix = if heard {
+        "events do arrive: nothing to do if ports are mapped on the way; else let the replica's `events`, `replay` and \
+         `topic` agree with the engine's --kv-events-config"
+    } else {
+        "let the replica's `events`, `replay` and `topic` agree with the engine's --kv-events-config"
+    };
+    Some(Item::warn(ID, name, complaints.join("; "), fix))
+}

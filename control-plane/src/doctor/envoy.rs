@@ -1,0 +1,166 @@
+//! A gateway's admin pages -> items.
+//!
+//! | page | what for |
+//! |---|---|
+//! | `/server_info` | Envoy's version |
+//! | `/config_dump` | listeners, routes, filters and clusters as they are in use |
+//! | `/clusters` | endpoints, also those that came by discovery |
+//! | `/stats` | the filter's own figures |
+//!
+//! Tokens are in Envoy's configuration and so are seen; they are compared and never shown.
+
+use std::time::Duration;
+
+use serde_json::Value;
+
+use super::item::Item;
+use crate::config::Config;
+use crate::server::auth::Tokens;
+
+mod buffers;
+mod clusters;
+mod dump;
+mod filter;
+mod stats;
+
+use dump::Dump;
+
+/// How long a page may take: configurations of large meshes have many megabytes.
+const TIMEOUT: Duration = Duration::from_secs(8);
+/// Most bytes of a page.
+const BYTES_MAX: usize = 64 << 20;
+/// The header by which endpoints are named.
+const HEADER: &str = "x-gateway-destination-endpoint";
+
+/// A gateway's pages.
+#[derive(Clone, Debug, Default)]
+pub struct Pages {
+    /// `/config_dump`
+    pub config_dump: Value,
+    /// `/clusters?format=json`
+    pub clusters: Value,
+    /// `/server_info`
+    pub server_info: Value,
+    /// `/stats`, at least those of the filter and of Wasm.
+    pub stats: String,
+}
+
+/// Looks at all gateways.
+pub(super) async fn examine(
+    config: &Config,
+    urls: &[String],
+    client: &reqwest::Client,
+) -> Vec<Item> {
+    const ID: &str = "gateway.reachable";
+    let mut items = Vec::new();
+    for url in urls {
+        let name = url.trim_end_matches('/');
+        let subject = name.strip_prefix("http://").unwrap_or(name);
+        match pages(client, name).await {
+            Ok(pages) => {
+                items.push(Item::ok(ID, subject, "the admin pages can be read"));
+                items.extend(judge(config, subject, &pages));
+            }
+            Err(why) => items.push(Item::fail(
+                ID,
+                subject,
+                why,
+                "--envoy-admin is the address of Envoy's `admin` section; on Kubernetes: kubectl port-forward POD 19000 \
+                 (Envoy Gateway) or 15000 (Istio)",
+            )),
+        }
+    }
+    if urls.is_empty() {
+        let why = "no --envoy-admin was given: nothing of the gateways was looked at";
+        items.push(Item::skipped(ID, "gateways", why));
+    }
+    items
+}
+
+/// Judges one gateway by its pages.
+#[must_use]
+pub fn judge(config: &Config, subject: &str, pages: &Pages) -> Vec<Item> {
+    let dump = Dump::of(&pages.config_dump);
+    let tokens = Tokens::open(&config.tokens, &config.token_files).ok();
+    let mut items = vec![version(subject, &pages.server_info)];
+    let found = filter::find(&dump);
+    items.extend(filter::judge(config, subject, &dump, &found));
+    let standalone = !found.is_empty() && found.iter().all(|found| found.plugin.standalone);
+    if !found.is_empty() {
+        items.push(filter::token(subject, &found, tokens.as_ref()));
+        items.extend(buffers::judge(config, subject, &dump, &found));
+        items.extend(stats::judge(subject, &pages.stats, standalone));
+    }
+    items.extend(clusters::judge(config, subject, &dump, &pages.clusters));
+    items
+}
+
+fn version(subject: &str, info: &Value) -> Item {
+    const ID: &str = "gateway.version";
+    let told = info
+        .get("version")
+        .and_then(Value::as_str)
+        .unwrap_or_default();
+    // COMMIT/1.40.0/Clean/RELEASE/BoringSSL
+    let version = told.split('/').nth(1).unwrap_or_default();
+    match super::engine::version_parts(version) {
+        Some((1, minor)) if minor < 35 => Item::fail(
+            ID,
+            subject,
+            format!("Envoy {version}"),
+            "take Envoy 1.35 or later: before, no filter can hold a request's headers until its body is there",
+        ),
+        Some((1, minor)) if minor < 38 => Item::ok(
+            ID,
+            subject,
+            format!("Envoy {version}; selected_host_key needs 1.38"),
+        ),
+        Some(_) => Item::ok(ID, subject, format!("Envoy {version}")),
+        None => Item::skipped(ID, subject, format!("version {told:?} is not understood")),
+    }
+}
+
+async fn pages(client: &reqwest::Client, url: &str) -> Result<Pages, String> {
+    let page = async |path: &str| -> Result<Vec<u8>, String> {
+        let failed = |error: reqwest::Error| {
+            let what = if error.is_timeout() {
+                "no answer in time"
+            } else {
+                "nobody answers"
+            };
+            format!("{url}{path}: {what}")
+        };
+        let request = client.get(format!("{url}{path}")).timeout(TIMEOUT);
+        let mut response = request.send().await.map_err(failed)?;
+        if !response.status().is_success() {
+            return Err(format!(
+                "{url}{path}: status {}",
+                response.status().as_u16()
+            ));
+        }
+        let mut body = Vec::new();
+        while let Some(chunk) = response.chunk().await.map_err(failed)? {
+            if body.len() + chunk.len() > BYTES_MAX {
+                return Err(format!("{url}{path}: more than {BYTES_MAX} bytes"));
+            }
+            body.extend_from_slice(&chunk);
+        }
+        Ok(body)
+    };
+    let json = |path: &str, bytes: &[u8]| {
+        serde_json::from_slice(bytes).map_err(|_| format!("{url}{path}: not Envoy's JSON"))
+    };
+    // EDS endpoints are on the page of clusters.
+    let (dump, clusters, info, stats) = tokio::join!(
+        page("/config_dump"),
+        page("/clusters?format=json"),
+        page("/server_info"),
+        page("/stats?filter=prefix_picker|vm_reload"),
+    );
+    Ok(Pages {
+        config_dump: json("/config_dump", &dump?)?,
+        clusters: json("/clusters", &clusters?)?,
+        server_info: json("/server_info", &info?)?,
+        stats: String::from_utf8_lossy(&stats?).into_owned(),
+    })
+}

@@ -1,0 +1,458 @@
+//! The control plane, running: what doctor says of it, and of a whole fleet.
+
+use std::sync::Mutex;
+use std::time::{Duration, Instant};
+
+use axum::Router;
+use axum::routing::get;
+use prefix_picker::config::Config;
+use prefix_picker::doctor::Status::{Fail, Ok, Warn};
+use prefix_picker::doctor::{Options, Report, control_plane, examine};
+use prefix_picker::serve::Serve;
+use prefix_picker_core::recent::place;
+use prefix_picker_core::sync::decisions::{Decision, Decisions};
+use prefix_picker_core::sync::{MAJOR, Poll};
+use tokio::sync::oneshot;
+
+use super::fleet::{Fleet, expect, free_port, run};
+use super::gateways;
+
+/// A control plane in this process; ends when dropped.
+struct Running {
+    runtime: tokio::runtime::Runtime,
+    config: Config,
+    _stop: Mutex<Option<oneshot::Sender<()>>>,
+}
+
+impl Running {
+    fn start(config: Config) -> Self {
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .unwrap();
+        let (stop, stopped) = oneshot::channel::<()>();
+        let owned = config.clone();
+        runtime.spawn(async move {
+            let serve = Serve::open(owned).await.unwrap();
+            serve.run(async { drop(stopped.await) }).await.unwrap();
+        });
+        let running = Self {
+            runtime,
+            config,
+            _stop: Mutex::new(Some(stop)),
+        };
+        running.wait("it is ready", |running| running.get("/readyz").0 == 200);
+        running
+    }
+
+    fn url(&self, path: &str) -> String {
+        format!("http://{}{path}", self.config.listen)
+    }
+
+    fn get(&self, path: &str) -> (u16, String) {
+        let get = async {
+            let response = reqwest::get(self.url(path)).await.ok()?;
+            Some((response.status().as_u16(), response.text().await.ok()?))
+        };
+        self.runtime.block_on(get).unwrap_or_default()
+    }
+
+    fn wait(&self, what: &str, mut done: impl FnMut(&Self) -> bool) {
+        let begin = Instant::now();
+        while !done(self) {
+            assert!(
+                begin.elapsed() < Duration::from_secs(30),
+                "{what}: not within 30 s"
+            );
+            std::thread::sleep(Duration::from_millis(50));
+        }
+    }
+
+    fn has_metric(&self, line: &str) -> bool {
+        self.get("/metrics").1.lines().any(|found| found == line)
+    }
+
+    /// What a gateway sends.
+    fn post(&self, path: &str, token: &str, body: Vec<u8>) -> u16 {
+        let post = reqwest::Client::new()
+            .post(self.url(path))
+            .bearer_auth(token);
+        let response = self.runtime.block_on(post.body(body).send()).unwrap();
+        response.status().as_u16()
+    }
+
+    fn poll(&self, token: &str) -> u16 {
+        let poll = Poll {
+            protocol: MAJOR,
+            wait_ms: 0,
+            ..Poll::default()
+        };
+        self.post("/v1/sync", token, serde_json::to_vec(&poll).unwrap())
+    }
+
+    fn doctor(&self) -> Report {
+        run(&self.config, &Options::default())
+    }
+}
+
+fn healthy(name: &str) -> (Fleet, Running) {
+    let fleet = Fleet::start(name, |_| {});
+    let running = Running::start(fleet.config());
+    assert_eq!(running.poll("a-token"), 200);
+    (fleet, running)
+}
+
+/// The admin pages of a gateway that belongs to the fleet.
+fn gateway(runtime: &tokio::runtime::Runtime, fleet: &Fleet) -> String {
+    let pages = gateways::pages();
+    let ours = |text: String| {
+        let mut text = text.replace("change-me-gateway-token", "a-token");
+        for (port, engine) in [8101, 8102].into_iter().zip(&fleet.engines) {
+            text = text.replace(&format!("{port}"), &engine.addr().port().to_string());
+        }
+        text
+    };
+    let mut clusters = pages.clusters;
+    clusters["cluster_statuses"][0]["host_statuses"]
+        .as_array_mut()
+        .unwrap()
+        .truncate(2);
+    let (dump, clusters) = (
+        ours(pages.config_dump.to_string()),
+        ours(clusters.to_string()),
+    );
+    let (info, stats) = (pages.server_info.to_string(), pages.stats);
+    let app = Router::new()
+        .route("/config_dump", get(async || dump))
+        .route("/clusters", get(async || clusters))
+        .route("/server_info", get(async || info))
+        .route("/stats", get(async || stats));
+    let listener = runtime
+        .block_on(tokio::net::TcpListener::bind("[::1]:0"))
+        .unwrap();
+    let address = listener.local_addr().unwrap();
+    runtime.spawn(async { axum::serve(listener, app).await.unwrap() });
+    format!("http://{address}/")
+}
+
+#[test]
+fn a_whole_fleet_is_well() {
+    let (fleet, running) = healthy("whole");
+    let dashboard = fleet.state.0.join("dashboard.json");
+    std::fs::write(
+        &dashboard,
+        r#"{"panels": [{"title": "a", "targets": [{"expr": "vllm:kv_cache_usage_perc"}]}]}"#,
+    )
+    .unwrap();
+    let traffic: Vec<Decision> = (0..30).map(|_| decision(1, 2)).collect();
+    tell(&running, traffic);
+    let options = Options {
+        envoy_admin: vec![gateway(&running.runtime, &fleet)],
+        dashboards: vec![dashboard],
+        ..Options::default()
+    };
+    let report = run(&running.config, &options);
+    let bad: Vec<_> = report
+        .items
+        .iter()
+        .filter(|item| item.status != Ok)
+        .collect();
+    assert!(bad.is_empty(), "{bad:#?}");
+    assert!(!report.has_failed());
+    let ids: std::collections::BTreeSet<_> = report.items.iter().map(|item| item.id).collect();
+    assert!(ids.len() > 40, "{} {ids:?}", ids.len());
+}
+
+#[test]
+fn all_ids_are_in_the_docs() {
+    let (fleet, running) = healthy("docs");
+    let options = Options {
+        envoy_admin: vec![gateway(&running.runtime, &fleet)],
+        ..Options::default()
+    };
+    let docs =
+        std::fs::read_to_string(concat!(env!("CARGO_MANIFEST_DIR"), "/../docs/doctor.md")).unwrap();
+    for item in run(&running.config, &options).items {
+        assert!(
+            docs.contains(&format!("| `{}` |", item.id)),
+            "docs/doctor.md lacks {}",
+            item.id
+        );
+    }
+}
+
+#[test]
+fn control_plane_down() {
+    let fleet = Fleet::start("no-control-plane", |_| {});
+    let config = fleet.config();
+    let url = config.listen;
+    expect(
+        &run(&config, &Options::default()),
+        &["control_plane."],
+        &[(
+            "control_plane.reachable",
+            &format!("http://{url}"),
+            Fail,
+            "nobody answers",
+            "prefix-picker serve",
+        )],
+    );
+}
+
+#[test]
+fn engine_restarted() {
+    let (fleet, running) = healthy("restarted");
+    // Known before, so that the restart shows.
+    let _ = running.doctor();
+    let seq = |n: u64| format!("prefix_picker_replica_last_seq{{pool=\"demo\",replica=\"b\"}} {n}");
+    running.wait("the events are in", |running| {
+        (0..9).any(|n| running.has_metric(&seq(n)))
+    });
+    fleet.engines[1].restart(Duration::from_millis(50));
+    // The first event after it tells.
+    let _ = running.doctor();
+    let reset = "prefix_picker_replica_resets_total{pool=\"demo\",replica=\"b\",why=\"restart\"} 1";
+    running.wait("the restart is seen", |running| running.has_metric(reset));
+    running.wait("it is synced", |running| {
+        running.has_metric("prefix_picker_replica_synced{pool=\"demo\",replica=\"b\"} 1")
+    });
+    let url = running.url("");
+    expect(
+        &running.doctor(),
+        &["control_plane.", "engine."],
+        &[(
+            "control_plane.resets",
+            &url,
+            Warn,
+            "b (1 times)",
+            "look why",
+        )],
+    );
+}
+
+#[test]
+fn not_synced() {
+    let fleet = Fleet::start("unsynced", |engine| {
+        (engine.events, engine.replay) = (None, None)
+    });
+    let mut config = fleet.config();
+    config.startup_grace_ms = 100;
+    let running = Running::start(config);
+    assert_eq!(running.poll("a-token"), 200);
+    expect(
+        &running.doctor(),
+        &["control_plane."],
+        &[(
+            "control_plane.synced",
+            "b",
+            Fail,
+            "no connection to its events",
+            "engine.events",
+        )],
+    );
+}
+
+#[test]
+fn no_gateway_and_wrong_tokens() {
+    let fleet = Fleet::start("tokens", |_| {});
+    let running = Running::start(fleet.config());
+    let url = running.url("");
+    assert_eq!(running.poll("not-the-token"), 401);
+    expect(
+        &running.doctor(),
+        &["control_plane."],
+        &[
+            (
+                "control_plane.gateways",
+                &url,
+                Fail,
+                "no gateway has had an answer",
+                "control_plane.cluster",
+            ),
+            (
+                "control_plane.tokens",
+                &url,
+                Warn,
+                "1 polls",
+                "wrong `control_plane.token`",
+            ),
+        ],
+    );
+}
+
+#[test]
+fn another_configuration() {
+    let (fleet, running) = healthy("other");
+    let mut config = running.config.clone();
+    let replica = &mut config.pools[0].replicas[1];
+    "new".clone_into(&mut replica.name);
+    let report = run(&config, &Options::default());
+    drop(fleet);
+    expect(
+        &report,
+        &["control_plane."],
+        &[(
+            "control_plane.replicas",
+            &running.url(""),
+            Fail,
+            "does not have new",
+            "another configuration",
+        )],
+    );
+}
+
+fn decision(first: u64, second: u64) -> Decision {
+    Decision {
+        chosen: 0,
+        prompt_tokens: 1000,
+        first,
+        second,
+        ..Decision::default()
+    }
+}
+
+/// Tells of requests as a gateway does.
+fn tell(running: &Running, mut records: Vec<Decision>) {
+    let replica = running.config.pools[0].replicas[0].endpoint;
+    for record in &mut records {
+        record.chosen = place(&replica.to_string());
+    }
+    let message = Decisions {
+        records,
+        ..Decisions::default()
+    };
+    assert_eq!(
+        running.post("/v1/decisions", "a-token", message.encode().unwrap()),
+        200
+    );
+}
+
+#[test]
+fn prompts_with_a_timestamp_in_front() {
+    let (_fleet, running) = healthy("starts");
+    // 40 as they should be, and 60 that begin with something new each time.
+    let mut traffic: Vec<Decision> = (0..40).map(|_| decision(1, 2)).collect();
+    traffic.extend((0..60).map(|n| decision(100 + n, 7)));
+    tell(&running, traffic);
+    expect(
+        &running.doctor(),
+        &["traffic.", "control_plane."],
+        &[(
+            "traffic.volatile_start",
+            "demo",
+            Warn,
+            "59 % of requests and 59 % of prompt tokens",
+            "timestamp",
+        )],
+    );
+}
+
+/// The figures as text: what takes long to happen.
+#[test]
+fn what_the_figures_say() {
+    let (_fleet, running) = healthy("figures");
+    let metrics = running.get("/metrics").1;
+    let look = |edits: &[(&str, &str)]| {
+        let mut metrics = metrics.clone();
+        for (from, to) in edits {
+            assert!(metrics.contains(from), "{from} is not in {metrics}");
+            metrics = metrics.replace(from, to);
+        }
+        let pages = control_plane::Pages {
+            ready: (200, "ready".to_owned()),
+            metrics,
+        };
+        Report {
+            items: control_plane::judge(&running.config, "cp", &pages),
+        }
+    };
+    expect(&look(&[]), &["control_plane."], &[]);
+    let mismatch = "prediction_mismatch{pool=\"demo\"} ";
+    expect(
+        &look(&[(&format!("{mismatch}0"), &format!("{mismatch}1"))]),
+        &["control_plane."],
+        &[(
+            "control_plane.accuracy",
+            "demo",
+            Fail,
+            "not what engines find",
+            "engine.template",
+        )],
+    );
+    let dropped = "index_dropped_blocks{pool=\"demo\"} ";
+    expect(
+        &look(&[(&format!("{dropped}0"), &format!("{dropped}5"))]),
+        &["control_plane."],
+        &[(
+            "control_plane.memory",
+            "cp",
+            Warn,
+            "demo",
+            "memory_budget_bytes",
+        )],
+    );
+    let state = |state: &str, value: u8| {
+        format!("replica_state{{pool=\"demo\",replica=\"b\",state=\"{state}\"}} {value}")
+    };
+    for (state_now, status, cure) in [
+        ("down", Fail, "engine.reachable"),
+        ("draining", Warn, "undrain"),
+    ] {
+        let ready = ["ready", "warming"].map(|word| (state(word, 1), state(word, 0)));
+        let mut edits: Vec<_> = ready
+            .iter()
+            .map(|(from, to)| (from.as_str(), to.as_str()))
+            .collect();
+        edits.retain(|(from, _)| metrics.contains(from));
+        let now = (state(state_now, 0), state(state_now, 1));
+        edits.push((&now.0, &now.1));
+        expect(
+            &look(&edits),
+            &["control_plane."],
+            &[("control_plane.replicas", "cp", status, "b", cure)],
+        );
+    }
+    let bad = "prefix_picker_kv_events_total{pool=\"demo\",replica=\"b\",kind=\"undecodable\"} 1\n";
+    expect(
+        &look(&[("# EOF", &format!("{bad}# EOF"))]),
+        &["control_plane."],
+        &[(
+            "control_plane.events_readable",
+            "cp",
+            Fail,
+            "b",
+            "decode-events",
+        )],
+    );
+    let lost =
+        "prefix_picker_replica_resets_total{pool=\"demo\",replica=\"b\",why=\"history_lost\"} 2\n";
+    expect(
+        &look(&[("# EOF", &format!("{lost}# EOF"))]),
+        &["control_plane."],
+        &[(
+            "control_plane.resets",
+            "cp",
+            Warn,
+            "b (history_lost: 2)",
+            "buffer_steps",
+        )],
+    );
+}
+
+#[test]
+fn an_unreachable_gateway() {
+    let fleet = Fleet::start("no-gateway", |_| {});
+    let options = Options {
+        envoy_admin: vec![format!("http://127.0.0.1:{}", free_port())],
+        probe: false,
+        ..Options::default()
+    };
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let report = runtime
+        .block_on(examine(&fleet.config(), &options))
+        .unwrap();
+    let faults = super::fleet::faults(&report, &["gateway."]);
+    assert_eq!(faults.len(), 1);
+    assert!(faults[0].id == "gateway.reachable" && faults[0].fix.contains("--envoy-admin"));
+}

@@ -1,0 +1,14 @@
+//! `doctor` against fleets: healthy, and broken in one way each. Engines are simulated ones that share
+//! no code with the product; the control plane is a real one; gateways' pages are those of a real Envoy.
+
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    clippy::indexing_slicing
+)] // a test
+
+mod control;
+mod engines;
+mod fleet;
+mod gateways;
