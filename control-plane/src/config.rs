@@ -12,11 +12,15 @@ use std::path::{Path, PathBuf};
 
 use serde_json::Value;
 
+mod discovery;
 mod fields;
 mod flags;
 mod read;
 mod unique;
 
+pub use discovery::{
+    DiscoveryConfig, DnsConfig, KubernetesConfig, PodPort, Pods, Records, SourceConfig,
+};
 pub(crate) use flags::is_version;
 pub use flags::{ContentFormat, EngineFlags};
 
@@ -146,8 +150,10 @@ pub struct PoolConfig {
     /// `api_key_file`: a file with the engines' API key (`--api-key`), for `/v1/models`. Read at each
     /// use. Default none.
     pub api_key_file: Option<PathBuf>,
-    /// `replicas`: at least one.
+    /// `replicas`: those that are always there. At least one, but where `discovery` is given.
     pub replicas: Vec<ReplicaConfig>,
+    /// `discovery`: where others are listed that come and go. Default none.
+    pub discovery: Option<DiscoveryConfig>,
 }
 
 /// A model by name.
@@ -171,7 +177,7 @@ pub enum TokenIds {
 }
 
 /// One engine, or one data-parallel rank of it.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ReplicaConfig {
     /// `name`: names the replica in metrics, logs and snapshots. Default: the endpoint, and `#` and
     /// the rank where it has one.
@@ -271,7 +277,7 @@ impl Config {
         read::config(&value).map_err(ConfigError::Invalid)
     }
 
-    /// All replicas with their pool's position, in the order of their numbers.
+    /// All configured replicas with their pool's position. Those that are discovered come besides.
     pub fn replicas(&self) -> impl Iterator<Item = (usize, &ReplicaConfig)> {
         self.pools
             .iter()

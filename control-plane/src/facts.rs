@@ -10,11 +10,13 @@
 //! | `/version` | [`prefix_picker_core::prompt::Rules`] |
 //! | `/kv_event_sources` (vLLM ≥ 0.31) | a warning where the configuration and the engine disagree |
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
 use prefix_picker_core::ids::ReplicaIndex;
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time::MissedTickBehavior;
 
@@ -28,6 +30,7 @@ pub mod sources;
 
 use get::{GetError, get};
 use models::Models;
+use sources::Told;
 
 /// Most bytes of an answer. Each adapter takes about 500.
 const ANSWER_BYTES_MAX: usize = 4 << 20;
@@ -35,7 +38,7 @@ const ANSWER_BYTES_MAX: usize = 4 << 20;
 const VERSION_CHARS_MAX: usize = 100;
 
 /// Whom to ask, and what the configuration says of it.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Target {
     /// Its number.
     pub replica: ReplicaIndex,
@@ -49,6 +52,10 @@ pub struct Target {
     pub models: Vec<String>,
     /// Where its events are expected.
     pub events: sources::Expected,
+    /// Whom to tell where they are, as the engine says, where that is only guessed.
+    pub tell: Option<watch::Sender<Option<Told>>>,
+    /// Its address, which an engine that publishes at all addresses means.
+    pub ip: IpAddr,
 }
 
 impl Target {
@@ -70,6 +77,8 @@ impl Target {
                 replay: replica.replay.clone(),
                 topic: replica.topic.clone(),
             },
+            tell: None,
+            ip: replica.endpoint.ip(),
         }
     }
 }
@@ -121,9 +130,13 @@ impl Asker {
         // First, so that a new version's profile is in place before its adapters are.
         if let Some(version) = version {
             self.engine.set_version(self.target.replica, &version);
-            if self.version.as_ref() != Some(&version) {
+            let is_new = self.version.as_ref() != Some(&version);
+            if is_new {
                 self.version = Some(version);
                 self.said.clear();
+            }
+            // Ports that the system chose are others after a restart.
+            if is_new || self.target.tell.is_some() {
                 self.check_sources().await;
             }
         }
@@ -172,9 +185,32 @@ impl Asker {
     async fn check_sources(&mut self) {
         // Engines before 0.31 do not know the path.
         if let Ok(bytes) = self.get("/kv_event_sources").await {
+            self.tell_sources(&bytes);
             for line in sources::complaints(&bytes, &self.target.events) {
                 self.say(line);
             }
+        }
+    }
+
+    /// Where it is only guessed where the events are, the engine's word goes first.
+    fn tell_sources(&mut self, answer: &[u8]) {
+        let Target {
+            tell: Some(tell),
+            ip,
+            events,
+            ..
+        } = &mut self.target
+        else {
+            return;
+        };
+        if let Some(told) = sources::told(answer, events.rank, *ip) {
+            events.events.clone_from(&told.events);
+            events.replay.clone_from(&told.replay);
+            tell.send_if_modified(|said| {
+                let is_new = said.as_ref() != Some(&told);
+                *said = Some(told);
+                is_new
+            });
         }
     }
 
@@ -210,25 +246,26 @@ async fn version(client: &reqwest::Client, api: &str, timeout: Duration) -> Opti
     Some(version.version.chars().take(VERSION_CHARS_MAX).collect())
 }
 
-/// The versions of all replicas of pools that do not pin theirs, by the replicas' numbers; `None`
+/// The versions of those replicas whose pools do not pin theirs, in their order; `None`
 /// for those that do not answer within `timeout`.
 pub async fn versions(
     config: &Config,
+    replicas: &[(usize, ReplicaConfig)],
     client: &reqwest::Client,
     timeout: Duration,
 ) -> Vec<Option<String>> {
     let mut tasks = JoinSet::new();
-    for (number, (pool, replica)) in config.replicas().enumerate() {
+    for (number, (pool, replica)) in replicas.iter().enumerate() {
         let pinned = config
             .pools
-            .get(pool)
+            .get(*pool)
             .is_some_and(|pool| pool.engine.vllm_version.is_some());
         if !pinned {
             let (client, api) = (client.clone(), replica.api.clone());
             tasks.spawn(async move { (number, version(&client, &api, timeout).await) });
         }
     }
-    let mut versions = vec![None; config.replicas().count()];
+    let mut versions = vec![None; replicas.len()];
     while let Some(answer) = tasks.join_next().await {
         if let Ok((number, version)) = answer
             && let Some(slot) = versions.get_mut(number)

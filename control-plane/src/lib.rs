@@ -8,6 +8,8 @@
 //! | [`hub`] | a model's name -> its folder in the Hugging Face cache |
 //! | [`profiles`] | a model's folder -> prompt profile and vocabulary |
 //! | [`block_hash`] | vLLM's own block hash, recomputed |
+//! | [`discovery`] | replicas that come and go: found in the DNS or in Kubernetes |
+//! | [`supervisor`] | the tasks of each replica |
 //! | [`subscriber`] | follows one engine's events: order, replay, restarts |
 //! | [`config`] | the configuration file |
 //! | [`parts`] | a pool's profile and vocabulary, by its folder and its engines' settings |
@@ -29,6 +31,7 @@ pub mod canonicity;
 pub mod cli;
 mod clock;
 pub mod config;
+pub mod discovery;
 mod disk;
 pub mod doctor;
 pub mod drains;
@@ -49,4 +52,5 @@ pub mod serve;
 pub mod server;
 pub mod starts;
 pub mod subscriber;
+pub mod supervisor;
 pub mod vocab;

@@ -74,6 +74,24 @@ pub struct TokenLabels {
     pub kind: &'static str,
 }
 
+/// Discovery that failed.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct FailureLabels {
+    /// The pool.
+    pub pool: String,
+    /// See [`crate::discovery::Kind`].
+    pub kind: &'static str,
+}
+
+/// Replicas that came or went.
+#[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
+pub struct ChangeLabels {
+    /// The pool.
+    pub pool: String,
+    /// `added` or `removed`.
+    pub change: &'static str,
+}
+
 /// Answers to polls, scrapes, snapshots.
 #[derive(Clone, Debug, Hash, PartialEq, Eq, EncodeLabelSet)]
 pub struct ResultLabels {
@@ -95,6 +113,8 @@ impl Forget for Counter {}
 impl Forget for Gauge {}
 impl<M> Forget for Family<PoolLabels, M> {}
 impl<M> Forget for Family<ResultLabels, M> {}
+impl<M> Forget for Family<FailureLabels, M> {}
+impl<M> Forget for Family<ChangeLabels, M> {}
 impl<M> Forget for Family<OutcomeLabels, M> {}
 impl<M> Forget for Family<TokenLabels, M> {}
 // Those that have more labels: see [`Metrics::forget`].
@@ -189,6 +209,10 @@ metrics! {
     pub prediction_mismatch: GaugeByPool = "prediction_mismatch", "1 while predictions and the engines' cached tokens disagree";
     pub cache_queries: ByReplica = "engine_prefix_cache_queries", "Prompt tokens that the engine looked up in its cache";
     pub cache_hits: ByReplica = "engine_prefix_cache_hits", "Of those, found";
+    pub discovered: GaugeByPool = "discovery_replicas", "Replicas that were discovered and are not gone yet";
+    pub discovery_changes: Family<ChangeLabels, Counter> = "discovery_changes", "Replicas that discovery brought or took away";
+    pub discovery_failures: Family<FailureLabels, Counter> = "discovery_failures", "Times that it could not be found out which replicas there are";
+    pub discovery_success: GaugeByPool = "discovery_last_success_seconds", "When it was last found out, in seconds since 1970";
     pub news_reports: Family<ResultLabels, Counter> = "news_reports", "Reports of gateways to each other";
     news_gateways: Gauge = "news_gateways", "Gateways that report to each other";
     news_claims: Gauge = "news_claims", "Placed prompts that gateways tell each other of, in blocks";

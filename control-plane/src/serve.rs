@@ -7,24 +7,24 @@ use std::time::Duration;
 
 use anyhow::Context;
 use axum::serve::ListenerExt;
-use prefix_picker_core::ids::{Epoch, ReplicaIndex};
+use prefix_picker_core::ids::Epoch;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::clock::ms_since;
-use crate::config::{Config, FleetSecret};
+use crate::config::{Config, FleetSecret, ReplicaConfig};
+use crate::discovery::kept::Kept;
+use crate::discovery::run;
 use crate::drains::Drains;
 use crate::engine::memory::Memory;
-use crate::engine::sink::ReplicaSink;
 use crate::engine::{self, Engine, PoolParts, rules, snapshot};
 use crate::facts;
-use crate::metrics::{Metrics, ReplicaLabels, ResultLabels, unix_seconds};
+use crate::metrics::{Metrics, ResultLabels, unix_seconds};
 use crate::parts;
-use crate::scrape;
 use crate::server::auth::Tokens;
 use crate::server::{self, Refused, Shared};
-use crate::subscriber;
+use crate::supervisor::{Events, Supervisor};
 
 /// A snapshot is written at most for one part in so many of the time, since the index waits for it.
 const SNAPSHOT_SHARE: u32 = 20;
@@ -42,8 +42,9 @@ pub struct Serve {
     metrics: Arc<Metrics>,
     tokens: Arc<Tokens>,
     admin: Arc<Tokens>,
-    drains: Drains,
-    client: reqwest::Client,
+    drains: Arc<Drains>,
+    kept: Kept,
+    supervisor: Arc<tokio::sync::Mutex<Supervisor>>,
     listener: TcpListener,
 }
 
@@ -71,26 +72,32 @@ impl Serve {
         // Engines are near: a proxy of the environment is not for them.
         let client = reqwest::Client::builder().no_proxy().build()?;
         let memory = Memory::read(dir);
-        follow_versions(&config, &memory, &client, &mut parts).await;
+        // Those that were discovered in the last life are there until somebody says otherwise.
+        let kept = Kept::read(dir);
+        follow_versions(&config, &kept, &memory, &client, &mut parts).await;
         // Milliseconds since 1970: above the versions of any earlier life.
         #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss)]
         let version = (unix_seconds() * 1000.0) as u64;
         let epoch = Epoch(random_u64()?.max(1));
         let engine = Arc::new(Engine::new(&config, parts, &secret, epoch, version));
+        run::restore(&engine, &config, &kept);
         snapshot::load(&engine, &config);
         engine.remember(&memory);
         let drains = Drains::open(&engine, &config);
         let listener = TcpListener::bind(config.listen)
             .await
             .with_context(|| format!("cannot listen on {}", config.listen))?;
+        let (config, metrics) = (Arc::new(config), Arc::new(Metrics::new()));
+        let supervisor = Supervisor::new(config.clone(), engine.clone(), metrics.clone(), client);
         Ok(Self {
-            config: Arc::new(config),
+            config,
             engine,
-            metrics: Arc::new(Metrics::new()),
+            metrics,
             tokens: Arc::new(tokens),
             admin: Arc::new(admin),
-            drains,
-            client,
+            drains: Arc::new(drains),
+            kept,
+            supervisor: Arc::new(tokio::sync::Mutex::new(supervisor)),
             listener,
         })
     }
@@ -115,7 +122,7 @@ impl Serve {
     /// If the server or the last snapshot fails.
     pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) -> anyhow::Result<()> {
         let (stopping, stopped) = watch::channel(false);
-        let mut tasks = self.start_tasks()?;
+        let mut tasks = self.start_tasks().await;
         let shared = Arc::new(Shared {
             engine: self.engine.clone(),
             metrics: self.metrics.clone(),
@@ -150,15 +157,24 @@ impl Serve {
         }
         // Nothing is applied after this, so the snapshot is the last word.
         tasks.shutdown().await;
+        self.supervisor.lock().await.shutdown().await;
         let bytes = snapshot::write(&self.engine, &self.config)
             .context("the snapshot cannot be written")?;
         tracing::info!(bytes, "stopped, snapshot written");
         Ok(())
     }
 
-    fn start_tasks(&self) -> anyhow::Result<JoinSet<()>> {
+    async fn start_tasks(&self) -> JoinSet<()> {
         let (config, engine, metrics) = (&self.config, &self.engine, &self.metrics);
         let mut tasks = JoinSet::new();
+        {
+            let mut supervisor = self.supervisor.lock().await;
+            for (pool, replica) in config.replicas() {
+                if let Some(slot) = engine.slot_of(&replica.name) {
+                    supervisor.start(slot, pool, replica, Events::Configured);
+                }
+            }
+        }
         tasks.spawn(engine::publish_loop(
             engine.clone(),
             Duration::from_millis(config.publish_interval_ms),
@@ -187,75 +203,15 @@ impl Serve {
                 tasks.spawn(reload_tokens(tokens.clone()));
             }
         }
-        let timeout = Duration::from_millis(config.scrape_timeout_ms);
-        for (number, (pool, replica)) in (0u16..).zip(config.replicas()) {
-            let number = ReplicaIndex(number);
-            let Some(pool) = config.pools.get(pool) else {
-                continue;
-            };
-            let about = facts::Target::new(number, pool, replica);
-            let labels = about.labels.clone();
-            tasks.spawn(facts::run(
-                about,
-                Duration::from_millis(config.models_interval_ms),
-                timeout,
-                self.client.clone(),
-                engine.clone(),
-                metrics.clone(),
-            ));
-            let source = subscriber::Source {
-                name: replica.name.clone(),
-                events: replica.events.clone(),
-                replay: replica.replay.clone(),
-                topic: replica.topic.clone(),
-            };
-            tasks.spawn(follow(
-                source,
-                engine.clone(),
-                metrics.clone(),
-                number,
-                labels.clone(),
-            ));
-            let target = scrape::Target {
-                replica: number,
-                rank: replica.data_parallel_rank,
-                labels,
-                metrics: replica.metrics.clone(),
-                health: replica.health.clone(),
-            };
-            tasks.spawn(scrape::run(
-                target,
-                scrape::Pace::of(config),
-                self.client.clone(),
-                engine.clone(),
-                metrics.clone(),
-            ));
-        }
-        Ok(tasks)
-    }
-}
-
-/// Follows a replica's events, from the beginning again where its pool's profile is replaced.
-async fn follow(
-    source: subscriber::Source,
-    engine: Arc<Engine>,
-    metrics: Arc<Metrics>,
-    number: ReplicaIndex,
-    labels: ReplicaLabels,
-) {
-    let Some(mut lives) = engine.lives(number) else {
-        return;
-    };
-    loop {
-        let sink = ReplicaSink::new(engine.clone(), metrics.clone(), number, labels.clone());
-        tokio::select! {
-            () = subscriber::run(source.clone(), engine.position(number), sink) => return,
-            changed = lives.changed() => if changed.is_err() { return },
-        }
-        // The subscriber may have applied and said something after the change. From here on it is
-        // gone, and a replay brings all of it again.
-        engine.drop_replica(number);
-        engine.synced(number, false);
+        let parts = run::Parts {
+            config: config.clone(),
+            engine: engine.clone(),
+            metrics: metrics.clone(),
+            drains: self.drains.clone(),
+            supervisor: self.supervisor.clone(),
+        };
+        tasks.spawn(run::Discovery::new(parts, self.kept.clone()).run());
+        tasks
     }
 }
 
@@ -263,16 +219,31 @@ async fn follow(
 /// before they went away.
 async fn follow_versions(
     config: &Config,
+    kept: &Kept,
     memory: &Memory,
     client: &reqwest::Client,
     parts: &mut [PoolParts],
 ) {
     let timeout = Duration::from_millis(config.scrape_timeout_ms);
-    let told = facts::versions(config, client, timeout).await;
+    let configured = config.replicas();
+    let mut replicas: Vec<(usize, ReplicaConfig)> = configured
+        .map(|(pool, replica)| (pool, replica.clone()))
+        .collect();
+    let mut keys: Vec<String> = replicas
+        .iter()
+        .map(|(_, replica)| replica.name.clone())
+        .collect();
+    for pool in 0..config.pools.len() {
+        for found in kept.of(config, pool) {
+            replicas.push((pool, found.replica.clone()));
+            keys.push(found.key.clone());
+        }
+    }
+    let told = facts::versions(config, &replicas, client, timeout).await;
     let mut versions: Vec<Vec<String>> = vec![Vec::new(); config.pools.len()];
-    for ((pool, replica), told) in config.replicas().zip(told) {
-        let version = told.or_else(|| memory.version(&replica.name).map(str::to_owned));
-        if let Some(of_pool) = versions.get_mut(pool) {
+    for (((pool, _), key), told) in replicas.iter().zip(&keys).zip(told) {
+        let version = told.or_else(|| memory.version(key).map(str::to_owned));
+        if let Some(of_pool) = versions.get_mut(*pool) {
             of_pool.extend(version);
         }
     }

@@ -60,7 +60,7 @@ pub struct Shared {
     /// Who may take replicas out of service.
     pub admin: Arc<Tokens>,
     /// Which replicas are.
-    pub drains: Drains,
+    pub drains: Arc<Drains>,
     /// For metrics.
     pub config: Arc<Config>,
     /// Turns true when the process stops.

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use prefix_picker_core::sync::{DP_RANK_MAX, replica_name};
 use serde_json::Value;
 
+use super::discovery;
 use super::fields::{Errors, Fields, as_text};
 use super::flags;
 use super::unique::check_unique;
@@ -50,6 +51,7 @@ pub(super) const POOL: &[&str] = &[
     "adapters_on_demand",
     "api_key_file",
     "replicas",
+    "discovery",
 ];
 pub(super) const REPLICA: &[&str] = &[
     "name",
@@ -221,9 +223,13 @@ fn pool(value: &Value, path: &str, errors: &mut Errors) -> Option<PoolConfig> {
     };
     let models = some_texts(&f, "models", "at least one model name", errors);
     let clusters = some_texts(&f, "clusters", "at least one Envoy cluster", errors);
-    f.required("replicas", "at least one replica", errors);
+    let discovery = discovery::read(&f, errors);
+    let static_only = f.raw("discovery").is_none();
+    if static_only {
+        f.required("replicas", "at least one replica, or discovery", errors);
+    }
     let items = f.list("replicas", "a list of replicas", errors);
-    if f.raw("replicas").is_some_and(Value::is_array) && items.is_empty() {
+    if static_only && f.raw("replicas").is_some_and(Value::is_array) && items.is_empty() {
         errors.add(&f.at("replicas"), "empty: expected at least one replica");
     }
     let replicas = items
@@ -255,6 +261,7 @@ fn pool(value: &Value, path: &str, errors: &mut Errors) -> Option<PoolConfig> {
         adapters_on_demand: f.flag("adapters_on_demand", false, errors),
         api_key_file: f.text("api_key_file", "a file", errors).map(PathBuf::from),
         replicas,
+        discovery,
     })
 }
 

@@ -357,10 +357,158 @@ fn secrets_are_not_shown() {
 
 #[test]
 fn every_field_has_its_documentation() {
-    let source = concat!(include_str!("../config.rs"), include_str!("flags.rs"));
-    for name in [read::TOP, read::POOL, flags::FIELDS, read::REPLICA].concat() {
+    let source = concat!(
+        include_str!("../config.rs"),
+        include_str!("discovery.rs"),
+        include_str!("flags.rs")
+    );
+    let names = [read::TOP, read::POOL, flags::FIELDS, read::REPLICA];
+    let discovery = [discovery::FIELDS, discovery::DNS, discovery::KUBERNETES];
+    for name in [names.concat(), discovery.concat()].concat() {
         assert!(source.contains(&format!("`{name}`")), "{name}");
     }
+}
+
+fn discovering(discovery: &str) -> Result<DiscoveryConfig, String> {
+    let pool = "{name: demo, model_dir: model, models: [demo], clusters: [pool]";
+    let text = format!("tokens: [t]\ndata_dir: d\npools: [{pool}, discovery: {discovery}}}]");
+    match Config::parse(&text) {
+        Ok(mut config) => Ok(config.pools[0].discovery.take().unwrap()),
+        Err(_) => Err(errors(&text)),
+    }
+}
+
+#[test]
+fn discovery_has_defaults() {
+    let dns = discovering("{dns: {name: vllm.ml.svc}}").unwrap();
+    let expected = DiscoveryConfig {
+        source: SourceConfig::Dns(DnsConfig {
+            name: "vllm.ml.svc".into(),
+            records: Records::Addresses(8000),
+            interval_ms: 5_000,
+            server: None,
+        }),
+        events_port: 5557,
+        replay_port: Some(5558),
+        topic: String::new(),
+        data_parallel_size: 1,
+        metrics_port: None,
+        metrics_path: "/metrics".into(),
+        health_path: "/health".into(),
+    };
+    assert_eq!(dns, expected);
+    let kubernetes = discovering("{kubernetes: {label_selector: app=vllm}}").unwrap();
+    let expected = KubernetesConfig {
+        namespace: None,
+        pods: Pods::Labels("app=vllm".into()),
+        port: None,
+        kubeconfig: None,
+        api_server: None,
+        token_file: None,
+        ca_file: None,
+    };
+    assert_eq!(kubernetes.source, SourceConfig::Kubernetes(expected));
+}
+
+#[test]
+fn discovery_is_read() {
+    let all = discovering(
+        "{kubernetes: {namespace: ml, inference_pool: p, port: http, api_server: 'https://[::1]:6443', token_file: t, ca_file: c},
+          events_port: 6000, replay_port: none, topic: kv, data_parallel_size: 4, metrics_port: 9, metrics_path: /m, health_path: /h}",
+    );
+    let all = all.unwrap();
+    let SourceConfig::Kubernetes(of) = &all.source else {
+        panic!("{all:?}");
+    };
+    assert_eq!(
+        (of.namespace.as_deref(), &of.port),
+        (Some("ml"), &Some(PodPort::Name("http".into())))
+    );
+    assert_eq!(of.pods, Pods::InferencePool("p".into()));
+    assert_eq!(
+        (all.events_port, all.replay_port, all.data_parallel_size),
+        (6000, None, 4)
+    );
+    assert_eq!(
+        (
+            all.metrics_port,
+            all.metrics_path.as_str(),
+            all.health_path.as_str()
+        ),
+        (Some(9), "/m", "/h")
+    );
+    let srv = discovering("{dns: {name: _http._tcp.vllm, type: srv, server: '[::1]:53'}}").unwrap();
+    let SourceConfig::Dns(of) = &srv.source else {
+        panic!("{srv:?}");
+    };
+    assert_eq!((of.records, of.server.is_some()), (Records::Srv, true));
+    // Other replicas may be listed besides.
+    let both = format!("{MINIMAL}    discovery: {{dns: {{name: n}}}}\n");
+    let both = Config::parse(&both).unwrap();
+    assert!(both.replicas().count() == 1 && both.pools[0].discovery.is_some());
+}
+
+#[test]
+fn discovery_that_cannot_be_is_refused() {
+    let cases = [
+        ("{}", "discovery.dns: missing: expected dns or kubernetes"),
+        (
+            "{dns: {name: n}, kubernetes: {label_selector: a=b}}",
+            "discovery.kubernetes: both this and dns",
+        ),
+        ("{dns: {}}", "discovery.dns.name: missing"),
+        (
+            "{dns: {name: n, type: srv, port: 1}}",
+            "discovery.dns.port: with type srv",
+        ),
+        (
+            "{dns: {name: n, server: dns.test}}",
+            "discovery.dns.server: \"dns.test\": expected a DNS server's ip:port",
+        ),
+        ("{dns: {name: n, prot: 1}}", "did you mean `port`?"),
+        (
+            "{kubernetes: {}}",
+            "discovery.kubernetes.label_selector: missing",
+        ),
+        (
+            "{kubernetes: {label_selector: a, inference_pool: b}}",
+            "discovery.kubernetes.inference_pool: both this and",
+        ),
+        (
+            "{kubernetes: {label_selector: a, token_file: t}}",
+            "token_file: without api_server",
+        ),
+        (
+            "{kubernetes: {label_selector: a, api_server: 'ftp://x'}}",
+            "expected a URL like https://",
+        ),
+        (
+            "{kubernetes: {label_selector: a, api_server: 'http://x', kubeconfig: k}}",
+            "api_server: both this and kubeconfig",
+        ),
+        (
+            "{dns: {name: n}, data_parallel_size: 2}",
+            "discovery.replay_port: 5558: rank n publishes at 5557 plus n",
+        ),
+        (
+            "{dns: {name: n}, data_parallel_size: 2, replay_port: 65535}",
+            "65535: with 2 ranks ports go beyond 65535",
+        ),
+        (
+            "{dns: {name: n}, replay_port: 5557}",
+            "replay_port: 5557: rank n",
+        ),
+        (
+            "{dns: {name: n}, metrics_path: m}",
+            "metrics_path: \"m\": expected a path",
+        ),
+    ];
+    for (discovery, part) in cases {
+        let error = discovering(discovery).unwrap_err();
+        assert!(error.contains(part), "{discovery}: {error}");
+        assert_eq!(error.lines().count(), 1, "{error}");
+    }
+    assert!(discovering("{dns: {name: n}, data_parallel_size: 2, replay_port: 6557}").is_ok());
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The replicas' states and loads, and the head made of them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use prefix_picker_core::blocks::PoolKey;
 use prefix_picker_core::ids::ReplicaIndex;
@@ -163,6 +163,8 @@ pub(super) struct Fleet {
     /// By slot.
     replicas: Vec<Option<Replica>>,
     numbers: Numbers,
+    /// Pools whose replicas are discovered and not listed yet.
+    undiscovered: BTreeSet<usize>,
     /// Block sizes by pool as scraped, which go before those of events.
     scraped_block_sizes: Vec<u32>,
     /// Pools whose replicas load on demand any adapter that one of them has.
@@ -195,6 +197,7 @@ impl Fleet {
             adapters_on_demand,
             replicas: Vec::new(),
             numbers: Numbers::new(NUMBERS),
+            undiscovered: BTreeSet::new(),
             head,
             encoded: Vec::new(),
             loads_changed: false,
@@ -524,6 +527,7 @@ impl Fleet {
         replicas
             .filter(unsettled)
             .map(|replica| replica.name.clone())
+            .chain(self.undiscovered())
             .collect()
     }
 }

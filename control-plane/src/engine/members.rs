@@ -78,6 +78,11 @@ impl Engine {
         changed
     }
 
+    /// A pool's list of replicas is still to come, or has come.
+    pub fn expect_list(&self, pool: usize, expected: bool) {
+        lock(&self.fleet).expect_list(pool, expected);
+    }
+
     /// All replicas as they are now, in the order of their slots.
     #[must_use]
     pub fn members(&self) -> Vec<Member> {

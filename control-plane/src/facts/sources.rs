@@ -2,6 +2,7 @@
 //! `{"<rank>": {enable_kv_cache_events, publisher, endpoint, replay_endpoint, topic, ...}}`)
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::Deserialize;
 
@@ -18,6 +19,15 @@ pub struct Expected {
     pub topic: String,
 }
 
+/// Where an engine says that its events are.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Told {
+    /// Where it publishes.
+    pub events: String,
+    /// Where it replays, if it does.
+    pub replay: Option<String>,
+}
+
 #[derive(Deserialize)]
 #[serde(default)]
 struct Source {
@@ -26,6 +36,12 @@ struct Source {
     endpoint: Option<String>,
     replay_endpoint: Option<String>,
     topic: Option<String>,
+}
+
+impl Source {
+    fn publishes(&self) -> bool {
+        self.enable_kv_cache_events && self.publisher.as_deref().is_none_or(|p| p == "zmq")
+    }
 }
 
 impl Default for Source {
@@ -38,6 +54,38 @@ impl Default for Source {
             topic: None,
         }
     }
+}
+
+/// Where the engine at `ip` says that the events of one of its ranks are, or of the only one. `None`: it
+/// says nothing that is of use.
+#[must_use]
+pub fn told(answer: &[u8], rank: Option<u16>, ip: IpAddr) -> Option<Told> {
+    let sources: BTreeMap<String, Source> = serde_json::from_slice(answer).ok()?;
+    let source = match rank {
+        Some(rank) => sources.get(&rank.to_string()),
+        // Of several nobody knows which one is meant.
+        None => sources.values().next().filter(|_| sources.len() == 1),
+    }?;
+    if !source.publishes() {
+        return None;
+    }
+    let at = |endpoint: &Option<String>| reachable(endpoint.as_deref()?, ip);
+    Some(Told {
+        events: at(&source.endpoint)?,
+        replay: at(&source.replay_endpoint),
+    })
+}
+
+/// An endpoint that an engine listens on, as one to connect to. Where it listens at all addresses, or by
+/// a name of its own, that is the address at which it serves.
+fn reachable(endpoint: &str, ip: IpAddr) -> Option<String> {
+    let (host, _) = endpoint.strip_prefix("tcp://")?.rsplit_once(':')?;
+    // 0: one that the system chose, and it does not say which.
+    let port = port(endpoint).filter(|port| *port != 0)?;
+    let host: Option<IpAddr> = host.trim_matches(['[', ']']).parse().ok();
+    let host = host.filter(|host| !host.is_unspecified() && !host.is_loopback());
+    let address = SocketAddr::new(host.unwrap_or(ip), port);
+    Some(format!("tcp://{address}"))
 }
 
 /// What disagrees, for people. Nothing where the answer is not understood.
@@ -58,10 +106,7 @@ pub fn complaints(answer: &[u8], expected: &Expected) -> Vec<String> {
             )];
         }
     }
-    let publishes = |source: &Source| {
-        source.enable_kv_cache_events && source.publisher.as_deref().is_none_or(|p| p == "zmq")
-    };
-    if sources.is_empty() || !sources.values().any(publishes) {
+    if !sources.values().any(Source::publishes) {
         return vec![
             "the engine publishes no KV events: start it with --kv-events-config \
              '{\"enable_kv_cache_events\":true,\"publisher\":\"zmq\",...}' and prefix caching on"
@@ -168,6 +213,59 @@ mod tests {
         assert!(source(&[("endpoint", "tcp://*:0".into())]).is_empty());
         assert_eq!(complaints(b"{}", &expected).len(), 1);
         assert!(complaints(b"<html>", &expected).is_empty());
+    }
+
+    #[test]
+    fn what_an_engine_says_is_made_reachable() {
+        let ip: IpAddr = "10.0.0.7".parse().unwrap();
+        let told = |sources: serde_json::Value, rank| {
+            let told = told(sources.to_string().as_bytes(), rank, ip);
+            told.map(|told| (told.events, told.replay))
+        };
+        let one = |endpoint: &str, replay: Option<&str>| serde_json::json!({"publisher": "zmq", "endpoint": endpoint, "replay_endpoint": replay});
+        let only = |endpoint: &str, replay: Option<&str>| {
+            told(serde_json::json!({"3": one(endpoint, replay)}), None)
+        };
+        let at = |port: u16| format!("tcp://10.0.0.7:{port}");
+        for any in [
+            "*",
+            "0.0.0.0",
+            "[::]",
+            "127.0.0.1",
+            "localhost",
+            "vllm-0.ml",
+        ] {
+            let endpoint = format!("tcp://{any}:6000");
+            assert_eq!(only(&endpoint, None), Some((at(6000), None)), "{any}");
+        }
+        let replay = Some("tcp://*:6001");
+        assert_eq!(
+            only("tcp://*:6000", replay),
+            Some((at(6000), Some(at(6001))))
+        );
+        assert_eq!(
+            only("tcp://10.9.9.9:6000", None),
+            Some(("tcp://10.9.9.9:6000".into(), None))
+        );
+        assert_eq!(
+            only("tcp://[fd00::1]:6000", None),
+            Some(("tcp://[fd00::1]:6000".into(), None))
+        );
+        for nothing in ["tcp://*:0", "inproc://x", "ipc:///tmp/x", "tcp://*", ""] {
+            assert_eq!(only(nothing, None), None, "{nothing}");
+        }
+        let two = serde_json::json!({"0": one("tcp://*:1", None), "1": one("tcp://*:2", None)});
+        assert_eq!(told(two.clone(), Some(1)), Some((at(2), None)));
+        assert_eq!((told(two.clone(), None), told(two, Some(2))), (None, None));
+        assert_eq!(
+            told(
+                serde_json::json!({"0": {"enable_kv_cache_events": false, "endpoint": "tcp://*:1"}}),
+                None
+            ),
+            None
+        );
+        assert_eq!(told(serde_json::json!({}), None), None);
+        assert_eq!(super::told(b"<html>", None, ip), None);
     }
 
     #[test]

@@ -182,6 +182,26 @@ impl Fleet {
             .is_some_and(|found| std::mem::replace(&mut found.standing, standing) != standing)
     }
 
+    /// A pool's list of replicas is still to come, or has come.
+    pub(in crate::engine) fn expect_list(&mut self, pool: usize, expected: bool) {
+        if expected {
+            self.undiscovered.insert(pool);
+        } else {
+            self.undiscovered.remove(&pool);
+        }
+    }
+
+    /// Pools whose list is still to come, for people.
+    pub(super) fn undiscovered(&self) -> impl Iterator<Item = String> {
+        let pools = self.undiscovered.iter();
+        pools.filter_map(|pool| {
+            Some(format!(
+                "pool {} (discovery)",
+                self.head.pools.get(*pool)?.name
+            ))
+        })
+    }
+
     /// The number of each slot.
     pub(in crate::engine) fn numbers(&self) -> Vec<Option<ReplicaIndex>> {
         let number = |replica: &Option<Replica>| replica.as_ref().map(|r| r.number);

@@ -1,0 +1,349 @@
+//! Replicas by pods: list and watch, and the same for an `InferencePool` that says which pods.
+//!
+//! The watch itself (bookmarks, resource versions, 410 Gone, back-off) is kube's. Until a list is whole
+//! the last one stays in force, and so it does while the API server is away.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use futures_util::StreamExt;
+use futures_util::stream::BoxStream;
+use kube::api::Api;
+use kube::core::{ApiResource, GroupVersionKind, Object};
+use kube::runtime::WatchStreamExt;
+use kube::runtime::utils::Backoff;
+use kube::runtime::watcher::{self, Event, watcher};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+
+use super::{Failure, Kind, News};
+use crate::config::{DiscoveryConfig, KubernetesConfig, PodPort, Pods};
+
+pub mod client;
+pub mod pods;
+pub mod pool;
+
+use client::{Cluster, failure};
+use pods::{Pod, PodObject, Ports, found};
+use pool::{PoolObject, Selection, VERSIONS};
+
+/// Pause before a client that could not be made, or a pool that is not there, is tried again.
+const RETRY: Duration = Duration::from_secs(5);
+/// How long one watch lasts, in seconds: a dead connection is noticed 5 s after it.
+const WATCH_S: u32 = 60;
+/// Pauses after failures of a watch.
+const PAUSE_MIN: Duration = Duration::from_millis(500);
+const PAUSE_MAX: Duration = Duration::from_secs(10);
+/// How long changes are gathered: a rollout touches many pods at once.
+const GATHER: Duration = Duration::from_millis(20);
+/// Where engines serve if nothing says so.
+const SERVE_PORT: u16 = 8000;
+
+type Watch<K> = BoxStream<'static, watcher::Result<Event<K>>>;
+
+/// Watches for ever. `prefixed`: names begin with the pods' namespace.
+pub async fn run(
+    pool: usize,
+    config: DiscoveryConfig,
+    of: KubernetesConfig,
+    prefixed: bool,
+    news: mpsc::Sender<News>,
+) {
+    loop {
+        let why = match Follower::start(pool, &config, &of, prefixed, &news).await {
+            Ok(follower) => return follower.follow().await,
+            Err(why) => why,
+        };
+        if tell(&news, pool, why).await.is_none() {
+            return;
+        }
+        tokio::time::sleep(RETRY).await;
+    }
+}
+
+async fn tell(news: &mpsc::Sender<News>, pool: usize, why: Failure) -> Option<()> {
+    let list = Err(why);
+    news.send(News { pool, list }).await.ok()
+}
+
+struct Follower {
+    pool: usize,
+    config: DiscoveryConfig,
+    wanted_port: Option<PodPort>,
+    news: mpsc::Sender<News>,
+    cluster: Cluster,
+    /// The pool that says which pods, and what it last said.
+    selects: Option<(Watch<PoolObject>, Option<Selection>)>,
+    watch: Option<Watch<PodObject>>,
+    ports: Ports,
+    pods: BTreeMap<String, Pod>,
+    /// A list that is coming in.
+    fresh: Option<BTreeMap<String, Pod>>,
+    /// The list has been whole once since the selector was last changed.
+    whole: bool,
+    /// When what has changed is told.
+    due: Option<Instant>,
+    /// Pods without the port, as last logged.
+    without: Vec<String>,
+}
+
+impl Follower {
+    async fn start(
+        pool: usize,
+        config: &DiscoveryConfig,
+        of: &KubernetesConfig,
+        prefixed: bool,
+        news: &mpsc::Sender<News>,
+    ) -> Result<Self, Failure> {
+        let cluster = Cluster::connect(of).await?;
+        let selecting = match &of.pods {
+            Pods::Labels(_) => None,
+            Pods::InferencePool(name) => Some(find_pool(&cluster, name).await?),
+        };
+        let prefix = if prefixed {
+            format!("{}:", cluster.namespace)
+        } else {
+            String::new()
+        };
+        let mut follower = Self {
+            pool,
+            config: config.clone(),
+            wanted_port: of.port.clone(),
+            news: news.clone(),
+            selects: None,
+            watch: None,
+            ports: Ports {
+                ports: ports(of.port.as_ref(), &[]),
+                prefix,
+            },
+            pods: BTreeMap::new(),
+            fresh: None,
+            whole: false,
+            due: None,
+            without: Vec::new(),
+            cluster,
+        };
+        match (&of.pods, selecting) {
+            (Pods::Labels(labels), _) => follower.watch_pods(labels),
+            (Pods::InferencePool(_), None) => {}
+            (Pods::InferencePool(name), Some(resource)) => {
+                let one = watcher::Config::default().fields(&format!("metadata.name={name}"));
+                follower.selects = Some((watch(&follower.cluster, &resource, one), None));
+            }
+        }
+        Ok(follower)
+    }
+
+    fn watch_pods(&mut self, labels: &str) {
+        let kind = GroupVersionKind::gvk("", "v1", "Pod");
+        let resource = ApiResource::from_gvk_with_plural(&kind, "pods");
+        let labelled = watcher::Config::default().labels(labels);
+        self.watch = Some(watch(&self.cluster, &resource, labelled));
+        self.whole = false;
+        self.fresh = None;
+        self.due = None;
+    }
+
+    async fn follow(mut self) {
+        loop {
+            let due = self.due;
+            let done = tokio::select! {
+                event = next(self.watch.as_mut()) => self.pod_event(event).await,
+                event = next(self.selects.as_mut().map(|(watch, _)| watch)) => self.pool_event(event).await,
+                () = at(due) => self.tell_list().await,
+            };
+            if done.is_none() {
+                return;
+            }
+        }
+    }
+
+    /// `None`: nobody listens any more.
+    async fn pod_event(&mut self, event: watcher::Result<Event<PodObject>>) -> Option<()> {
+        match event {
+            Ok(Event::Init) => self.fresh = Some(BTreeMap::new()),
+            Ok(Event::InitApply(object)) => {
+                if let (Some(pod), Some(fresh)) = (Pod::of(object), &mut self.fresh) {
+                    fresh.insert(pod.name().to_owned(), pod);
+                }
+            }
+            Ok(Event::InitDone) => {
+                self.pods = self.fresh.take().unwrap_or_default();
+                self.whole = true;
+                self.changed();
+            }
+            Ok(Event::Apply(object)) => {
+                if let Some(pod) = Pod::of(object) {
+                    self.pods.insert(pod.name().to_owned(), pod);
+                    self.changed();
+                }
+            }
+            Ok(Event::Delete(object)) => {
+                if let Some(name) = object.metadata.name {
+                    self.pods.remove(&name);
+                    self.changed();
+                }
+            }
+            Err(error) => {
+                let why = client::watch_failure(&error, "pods", &self.cluster.namespace);
+                tell(&self.news, self.pool, why).await?;
+            }
+        }
+        Some(())
+    }
+
+    async fn pool_event(&mut self, event: watcher::Result<Event<PoolObject>>) -> Option<()> {
+        let why = match event {
+            Ok(Event::Apply(object) | Event::InitApply(object)) => {
+                match Selection::of(&object.spec) {
+                    Ok(selection) => {
+                        self.select(selection);
+                        return Some(());
+                    }
+                    Err(why) => Failure {
+                        kind: Kind::Empty,
+                        text: format!("the InferencePool cannot be followed: {why}"),
+                    },
+                }
+            }
+            Ok(Event::Delete(_)) => Failure {
+                kind: Kind::NotFound,
+                text: "the InferencePool was deleted: its pods are followed as before".to_owned(),
+            },
+            Ok(Event::Init | Event::InitDone) => return Some(()),
+            Err(error) => client::watch_failure(&error, "inferencepools", &self.cluster.namespace),
+        };
+        tell(&self.news, self.pool, why).await
+    }
+
+    fn select(&mut self, selection: Selection) {
+        let Some((_, last)) = &mut self.selects else {
+            return;
+        };
+        if last.as_ref() == Some(&selection) {
+            return;
+        }
+        tracing::info!(labels = %selection.labels, ports = ?selection.ports, "the InferencePool selects");
+        let same_labels = last
+            .as_ref()
+            .is_some_and(|last| last.labels == selection.labels);
+        *last = Some(selection.clone());
+        self.ports.ports = ports(self.wanted_port.as_ref(), &selection.ports);
+        if same_labels {
+            self.changed();
+        } else {
+            self.watch_pods(&selection.labels);
+        }
+    }
+
+    /// There is something to tell, soon.
+    fn changed(&mut self) {
+        if self.whole && self.due.is_none() {
+            self.due = Some(Instant::now() + GATHER);
+        }
+    }
+
+    async fn tell_list(&mut self) -> Option<()> {
+        self.due = None;
+        let (found, without) = found(self.pods.values(), &self.ports, &self.config);
+        if without != self.without {
+            if !without.is_empty() {
+                tracing::warn!(pods = without.join(", "), ports = ?self.ports.ports, "pods without this port are left out");
+            }
+            self.without = without;
+        }
+        let (pool, list) = (self.pool, Ok(found));
+        self.news.send(News { pool, list }).await.ok()
+    }
+}
+
+/// The version in which the pool is there.
+async fn find_pool(cluster: &Cluster, name: &str) -> Result<ApiResource, Failure> {
+    for version in VERSIONS {
+        let resource = pool::resource(version);
+        let api: Api<PoolObject> = cluster.api(&resource);
+        match api.get(name).await {
+            Ok(_) => return Ok(resource),
+            Err(kube::Error::Api(status)) if status.code == 404 => {}
+            Err(error) => return Err(failure(&error, "inferencepools", "get", &cluster.namespace)),
+        }
+    }
+    let versions = VERSIONS.map(|(group, version)| format!("{group}/{version}"));
+    Err(Failure {
+        kind: Kind::NotFound,
+        text: format!(
+            "no InferencePool {name:?} in namespace {:?} (looked for {})",
+            cluster.namespace,
+            versions.join(" and ")
+        ),
+    })
+}
+
+/// The configuration's port, else those that the pool targets, else the usual one.
+fn ports(wanted: Option<&PodPort>, targeted: &[u16]) -> Vec<PodPort> {
+    match wanted {
+        Some(port) => vec![port.clone()],
+        None if targeted.is_empty() => vec![PodPort::Number(SERVE_PORT)],
+        None => targeted.iter().map(|port| PodPort::Number(*port)).collect(),
+    }
+}
+
+fn watch<P, U>(
+    cluster: &Cluster,
+    resource: &ApiResource,
+    config: watcher::Config,
+) -> Watch<Object<P, U>>
+where
+    P: Clone + std::fmt::Debug + Serialize + DeserializeOwned + Send + Sync + 'static,
+    U: Clone + Default + std::fmt::Debug + Serialize + DeserializeOwned + Send + Sync + 'static,
+{
+    let api: Api<Object<P, U>> = cluster.api(resource);
+    watcher(api, config.timeout(WATCH_S))
+        .backoff(Pauses::default())
+        .boxed()
+}
+
+async fn next<K>(watch: Option<&mut Watch<K>>) -> watcher::Result<Event<K>> {
+    let event = match watch {
+        Some(watch) => watch.next().await,
+        None => None,
+    };
+    match event {
+        Some(event) => event,
+        // A watch never ends.
+        None => std::future::pending().await,
+    }
+}
+
+async fn at(due: Option<Instant>) {
+    match due {
+        Some(due) => tokio::time::sleep_until(due).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Pauses after failures in a row: each twice the last.
+#[derive(Debug, Default)]
+struct Pauses {
+    failures: u32,
+}
+
+impl Iterator for Pauses {
+    type Item = Duration;
+
+    fn next(&mut self) -> Option<Duration> {
+        let pause = PAUSE_MIN
+            .saturating_mul(1 << self.failures.min(8))
+            .min(PAUSE_MAX);
+        self.failures += 1;
+        Some(pause)
+    }
+}
+
+impl Backoff for Pauses {
+    fn reset(&mut self) {
+        self.failures = 0;
+    }
+}

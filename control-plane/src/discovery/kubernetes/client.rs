@@ -1,0 +1,130 @@
+//! The way to the API server, and what its failures mean.
+
+use std::time::Duration;
+
+use anyhow::Context;
+use kube::api::Api;
+use kube::config::{KubeConfigOptions, Kubeconfig};
+use kube::core::{ApiResource, DynamicResourceScope, Status};
+use kube::runtime::watcher;
+use kube::{Client, Config, Resource};
+
+use crate::config::KubernetesConfig;
+use crate::discovery::{Failure, Kind};
+
+/// How long a connection may take, and an answer: longer than the longest watch is silent.
+const CONNECT: Duration = Duration::from_secs(5);
+const READ: Duration = Duration::from_secs(75);
+
+/// An API server, and a namespace there.
+pub(super) struct Cluster {
+    client: Client,
+    pub(super) namespace: String,
+}
+
+impl Cluster {
+    /// Reads what there is to read. Nothing is asked yet.
+    pub(super) async fn connect(of: &KubernetesConfig) -> Result<Self, Failure> {
+        let connected = Self::connected(of).await;
+        connected.map_err(|error| Failure {
+            kind: Kind::Client,
+            text: format!("no way to the Kubernetes API server: {error:#}"),
+        })
+    }
+
+    async fn connected(of: &KubernetesConfig) -> anyhow::Result<Self> {
+        let mut config = match (&of.api_server, &of.kubeconfig) {
+            (Some(url), _) => {
+                let mut config = Config::new(url.parse().context("api_server")?);
+                config.root_cert_file.clone_from(&of.ca_file);
+                let token = of.token_file.as_ref();
+                config.auth_info.token_file = token.map(|path| path.display().to_string());
+                config
+            }
+            (None, Some(path)) => {
+                let file = Kubeconfig::read_from(path)?;
+                Config::from_custom_kubeconfig(file, &KubeConfigOptions::default()).await?
+            }
+            (None, None) => Config::infer()
+                .await
+                .context("neither a kubeconfig nor a pod's service account")?,
+        };
+        config.connect_timeout = Some(CONNECT);
+        config.read_timeout = Some(READ);
+        config.reset_reader_on_write = true;
+        let namespace = of.namespace.clone();
+        Ok(Self {
+            namespace: namespace.unwrap_or_else(|| config.default_namespace.clone()),
+            client: Client::try_from(config)?,
+        })
+    }
+
+    /// A kind of objects of the namespace.
+    pub(super) fn api<K>(&self, resource: &ApiResource) -> Api<K>
+    where
+        K: Resource<DynamicType = ApiResource, Scope = DynamicResourceScope>,
+    {
+        Api::namespaced_with(self.client.clone(), &self.namespace, resource)
+    }
+}
+
+/// What a failure of a watch means.
+pub(super) fn watch_failure(error: &watcher::Error, resource: &str, namespace: &str) -> Failure {
+    match error {
+        watcher::Error::InitialListFailed(error) => failure(error, resource, "list", namespace),
+        watcher::Error::WatchStartFailed(error) => failure(error, resource, "watch", namespace),
+        watcher::Error::WatchError(status) => of_status(status, resource, "watch", namespace),
+        watcher::Error::WatchFailed(error) => Failure {
+            kind: Kind::Disconnected,
+            text: format!("the watch on {resource} in namespace {namespace:?} broke off: {error}"),
+        },
+        watcher::Error::NoResourceVersion => Failure {
+            kind: Kind::Server,
+            text: format!(
+                "{resource} in namespace {namespace:?}: the API server tells no resource version"
+            ),
+        },
+    }
+}
+
+/// What a failure of a request means.
+pub(super) fn failure(error: &kube::Error, resource: &str, verb: &str, namespace: &str) -> Failure {
+    let kind = match error {
+        kube::Error::Api(status) => return of_status(status, resource, verb, namespace),
+        kube::Error::HyperError(_) | kube::Error::Service(_) => Kind::Unreachable,
+        kube::Error::ReadEvents(_) => Kind::Disconnected,
+        kube::Error::Auth(_) => Kind::Client,
+        _ => Kind::Server,
+    };
+    let error = anyhow::Chain::new(error)
+        .map(ToString::to_string)
+        .collect::<Vec<_>>()
+        .join(": ");
+    Failure {
+        kind,
+        text: format!("cannot {verb} {resource} in namespace {namespace:?}: {error}"),
+    }
+}
+
+fn of_status(status: &Status, resource: &str, verb: &str, namespace: &str) -> Failure {
+    let (kind, cure) = match status.code {
+        401 => (
+            Kind::Forbidden,
+            "; the token is not taken: check token_file or the service account",
+        ),
+        403 => (
+            Kind::Forbidden,
+            "; give the control plane's service account a Role with the verbs get, list and watch on it",
+        ),
+        404 => (Kind::NotFound, ""),
+        410 => (Kind::Gone, "; the list is read anew"),
+        _ => (Kind::Server, ""),
+    };
+    let (code, message) = (status.code, &status.message);
+    Failure {
+        kind,
+        text: format!(
+            "cannot {verb} {resource} in namespace {namespace:?}: {code} {message}{cure}"
+        ),
+    }
+}
