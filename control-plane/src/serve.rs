@@ -32,6 +32,8 @@ const SNAPSHOT_SHARE: u32 = 20;
 const TOKENS_INTERVAL: Duration = Duration::from_secs(5);
 /// How often a start looks whether all replicas are known.
 const OPEN_INTERVAL: Duration = Duration::from_millis(20);
+/// How long a connection to an engine stays open that nobody uses: to one that is gone, for nothing.
+const IDLE_MAX: Duration = Duration::from_secs(10);
 /// How long open connections may take to end at a stop.
 const STOP_MAX: Duration = Duration::from_secs(3);
 
@@ -70,7 +72,10 @@ impl Serve {
             }
         }
         // Engines are near: a proxy of the environment is not for them.
-        let client = reqwest::Client::builder().no_proxy().build()?;
+        let client = reqwest::Client::builder()
+            .no_proxy()
+            .pool_idle_timeout(IDLE_MAX)
+            .build()?;
         let memory = Memory::read(dir);
         // Those that were discovered in the last life are there until somebody says otherwise.
         let kept = Kept::read(dir);

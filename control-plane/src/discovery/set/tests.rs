@@ -74,7 +74,10 @@ fn without_a_grace_it_goes_at_once_and_before_anybody_comes() {
     assert_eq!(set.next_tick_ms(), None);
 }
 
-fn lists() -> impl Strategy<Value = Vec<(u64, Option<Vec<(u8, u16, bool)>>)>> {
+/// Who is listed: key, port, whether it serves.
+type List = Vec<(u8, u16, bool)>;
+
+fn lists() -> impl Strategy<Value = Vec<(u64, Option<List>)>> {
     let list = prop::collection::vec((0u8..6, 1u16..3, any::<bool>()), 0..8);
     // Steps of time, with a list or without one.
     prop::collection::vec((0u64..40, prop::option::of(list)), 1..60)

@@ -1,0 +1,214 @@
+//! Pods that come and go all the time: nothing is left of those that are gone.
+//!
+//! Short by default. In real time, with 200 pods and a change a second for five minutes:
+//! `make soak-discovery`.
+
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use super::api::pod;
+use super::{common, config, kubernetes, temp, world};
+
+/// How long it takes until all is settled.
+const SETTLE_MAX: Duration = Duration::from_secs(120);
+/// What memory may differ by: allocators keep some of what they once had.
+const RSS_SLACK_KB: u64 = 48 << 10;
+
+/// Pods and the rhythm of their coming and going.
+struct Soak {
+    name: &'static str,
+    pods: usize,
+    changes: usize,
+    pause: Duration,
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_is_left_of_those_that_are_gone() {
+    let short = Soak {
+        name: "short",
+        pods: 30,
+        changes: 120,
+        pause: Duration::from_millis(40),
+    };
+    short.run().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+#[ignore = "five minutes: make soak-discovery"]
+async fn two_hundred_pods_at_one_change_a_second() {
+    let long = Soak {
+        name: "long",
+        pods: 200,
+        changes: 300,
+        pause: Duration::from_secs(1),
+    };
+    long.run().await;
+}
+
+/// The program, ended when dropped.
+struct Program {
+    child: Child,
+    base: String,
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// What may leak.
+#[derive(Clone, Copy, Debug, Default)]
+struct Figures {
+    nodes: u64,
+    series: usize,
+    /// Sockets and all other files that are open.
+    files: usize,
+    threads: u64,
+    rss_kb: u64,
+    synced: usize,
+}
+
+impl Program {
+    async fn figures(&self) -> Figures {
+        let text = reqwest::get(format!("{}/metrics", self.base)).await;
+        let text = match text {
+            Ok(text) => text.text().await.unwrap_or_default(),
+            Err(_) => return Figures::default(),
+        };
+        let value = |name: &str| {
+            let line = text.lines().find_map(|line| line.strip_prefix(name));
+            line.and_then(|line| line.trim().parse().ok()).unwrap_or(0)
+        };
+        let proc = format!("/proc/{}", self.child.id());
+        let status = std::fs::read_to_string(format!("{proc}/status")).unwrap();
+        let of_status = |name: &str| {
+            let line = status
+                .lines()
+                .find_map(|line| line.strip_prefix(name))
+                .unwrap();
+            line.split_whitespace().next().unwrap().parse().unwrap()
+        };
+        let synced =
+            |line: &&str| line.starts_with("prefix_picker_replica_synced{") && line.ends_with(" 1");
+        Figures {
+            nodes: value("prefix_picker_index_engine_blocks{pool=\"one\"}"),
+            series: text.lines().filter(|line| !line.starts_with('#')).count(),
+            files: std::fs::read_dir(format!("{proc}/fd")).unwrap().count(),
+            threads: of_status("Threads:"),
+            rss_kb: of_status("VmRSS:"),
+            synced: text.lines().filter(synced).count(),
+        }
+    }
+
+    /// Until so many replicas are followed, and nothing moves any more.
+    async fn settled(&self, pods: usize) -> Figures {
+        let begin = Instant::now();
+        let mut last = Figures::default();
+        loop {
+            let now = self.figures().await;
+            let still = (now.nodes, now.series, now.files) == (last.nodes, last.series, last.files);
+            if now.synced == pods && still {
+                return now;
+            }
+            assert!(begin.elapsed() < SETTLE_MAX, "{pods} pods: {now:?}");
+            last = now;
+            tokio::time::sleep(Duration::from_secs(1)).await;
+        }
+    }
+}
+
+/// The address of a pod by its number, which no other pod has before 60,000 others.
+fn ip(number: usize) -> String {
+    format!(
+        "127.{}.{}.{}",
+        64 + number / 62_500 % 64,
+        number / 250 % 250,
+        number % 250 + 1
+    )
+}
+
+impl Soak {
+    async fn run(self) {
+        let (api, mut engines) = world().await;
+        let (temp, dir) = temp(self.name);
+        let which = format!("label_selector: app=vllm, port: {}", engines.ports.http);
+        let listen = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let listen_at = listen.local_addr().unwrap();
+        drop(listen);
+        let text = config(&dir, &kubernetes(&api, engines.ports, &which));
+        let text = text.replace("127.0.0.1:0", &listen_at.to_string());
+        let file = temp.file("config.yaml", &text);
+        for number in 0..self.pods {
+            engines.run(&ip(number), number as u64).await;
+            api.set_pod(&pod(&format!("p{number}"), &ip(number)));
+        }
+        let child = common::program()
+            .args(["serve", "--config"])
+            .arg(&file)
+            .stdout(Stdio::null())
+            .spawn()
+            .unwrap();
+        let program = Program {
+            child,
+            base: format!("http://{listen_at}"),
+        };
+        let before = program.settled(self.pods).await;
+        let expected = (self.pods * super::engines::BLOCKS) as u64;
+        assert_eq!(before.nodes, expected + 1, "blocks and their root");
+
+        let begin = Instant::now();
+        let mut highest = Figures::default();
+        for change in 0..self.changes {
+            // The oldest one goes, and another comes.
+            let (old, new) = (change, self.pods + change);
+            api.delete_pod(&format!("p{old}"));
+            engines.end(&ip(old)).await;
+            engines.run(&ip(new), new as u64).await;
+            api.set_pod(&pod(&format!("p{new}"), &ip(new)));
+            tokio::time::sleep_until((begin + self.pause * (change as u32 + 1)).into()).await;
+            if change % 20 == 0 {
+                api.disconnect();
+                let now = program.figures().await;
+                highest.rss_kb = highest.rss_kb.max(now.rss_kb);
+                highest.series = highest.series.max(now.series);
+                highest.files = highest.files.max(now.files);
+            }
+            if change % 70 == 50 {
+                api.compact();
+                api.disconnect();
+            }
+        }
+        let after = program.settled(self.pods).await;
+        println!(
+            "{} pods, {} changes in {:.1} s\n  before {before:?}\n  after  {after:?}\n  highest {highest:?}",
+            self.pods,
+            self.changes,
+            begin.elapsed().as_secs_f64()
+        );
+        assert_eq!((after.nodes, after.synced), (before.nodes, before.synced));
+        // What is counted once and for all (kinds of failures) may be there for the first time.
+        assert!(after.series <= before.series + 8, "{after:?}");
+        assert!(after.files <= before.files + 8, "{after:?}");
+        assert!(after.threads <= before.threads + 8, "{after:?}");
+        assert!(after.rss_kb <= before.rss_kb + RSS_SLACK_KB, "{after:?}");
+        self.all_gone(&api, &program).await;
+    }
+
+    /// Without any pod there is nothing.
+    async fn all_gone(&self, api: &super::Api, program: &Program) {
+        for number in self.changes..self.changes + self.pods {
+            api.delete_pod(&format!("p{number}"));
+        }
+        let none = program.settled(0).await;
+        println!("  none   {none:?}");
+        assert_eq!(none.nodes, 0);
+        let text = reqwest::get(format!("{}/metrics", program.base))
+            .await
+            .unwrap();
+        let text = text.text().await.unwrap();
+        assert!(!text.contains("replica=\"p"), "{text}");
+        assert!(none.files < 60, "{none:?}");
+    }
+}
