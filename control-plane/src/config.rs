@@ -150,7 +150,7 @@ pub struct PoolConfig {
     /// `api_key_file`: a file with the engines' API key (`--api-key`), for `/v1/models`. Read at each
     /// use. Default none.
     pub api_key_file: Option<PathBuf>,
-    /// `replicas`: those that are always there. At least one, but where `discovery` is given.
+    /// `replicas`: those that are always there. Required, but where `discovery` is given.
     pub replicas: Vec<ReplicaConfig>,
     /// `discovery`: where others are listed that come and go. Default none.
     pub discovery: Option<DiscoveryConfig>,

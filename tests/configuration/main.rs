@@ -34,6 +34,7 @@ The control plane's configuration is one YAML file, [envoy/prefix-picker.yaml](.
 working directory.";
 
 const CONFIG: &str = "control-plane/src/config.rs";
+const DISCOVERY: &str = "control-plane/src/config/discovery.rs";
 
 const SECTIONS: &[Section] = &[
     Section {
@@ -79,6 +80,21 @@ const SECTIONS: &[Section] = &[
         title: "`pools[].replicas[]`",
         text: "One engine, or one data-parallel rank of it.",
         structs: &[(CONFIG, "ReplicaConfig")],
+    },
+    Section {
+        title: "`pools[].discovery`",
+        text: "Replicas that come and go, besides those of `replicas`; see [operations](operations.md#discovery).",
+        structs: &[(DISCOVERY, "DiscoveryConfig")],
+    },
+    Section {
+        title: "`pools[].discovery.dns`",
+        text: "Every address of a name is an engine.",
+        structs: &[(DISCOVERY, "DnsConfig")],
+    },
+    Section {
+        title: "`pools[].discovery.kubernetes`",
+        text: "Every pod that matches is an engine.",
+        structs: &[(DISCOVERY, "KubernetesConfig")],
     },
 ];
 

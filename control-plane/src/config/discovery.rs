@@ -42,7 +42,7 @@ const RANKS_MAX: u64 = 1024;
 /// `discovery`: replicas that come and go, besides those of `replicas`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiscoveryConfig {
-    /// `dns` or `kubernetes`: who lists them. Exactly one of the two.
+    /// `dns` or `kubernetes`: who lists them. Required, exactly one of the two.
     pub source: SourceConfig,
     /// `events_port`: where engines publish KV events; rank n does at this port plus n. Default 5557. An
     /// engine that says otherwise itself (`/kv_event_sources`, vLLM 0.31 and newer) is believed.
@@ -57,9 +57,9 @@ pub struct DiscoveryConfig {
     pub data_parallel_size: u16,
     /// `metrics_port`: where engines tell metrics, if not where they serve. Default: where they serve.
     pub metrics_port: Option<u16>,
-    /// `metrics_path`: Default `/metrics`.
+    /// `metrics_path`: the path of their metrics. Default `/metrics`.
     pub metrics_path: String,
-    /// `health_path`: Default `/health`.
+    /// `health_path`: the path of their health check. Default `/health`.
     pub health_path: String,
 }
 
@@ -77,8 +77,8 @@ pub enum SourceConfig {
 pub struct DnsConfig {
     /// `name`: the name, for example that of a headless service, `vllm.models.svc`. Required.
     pub name: String,
-    /// `type`: `a`: the addresses (A and AAAA) of the name, all with `port`; `srv`: the name's SRV
-    /// records, which tell ports as well. Default `a`.
+    /// `type`, `port`: `a`: the addresses (A and AAAA) of the name, all with this port; `srv`: the name's
+    /// SRV records, which tell ports themselves. Default `a`, and 8000.
     pub records: Records,
     /// `interval_ms`: time between look-ups. Default 5,000.
     pub interval_ms: u64,
@@ -89,7 +89,7 @@ pub struct DnsConfig {
 /// Which records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Records {
-    /// Addresses, all with this port (`port`, default 8000).
+    /// Addresses, all with this port.
     Addresses(u16),
     /// SRV.
     Srv,
@@ -100,7 +100,9 @@ pub enum Records {
 pub struct KubernetesConfig {
     /// `namespace`: the pods' namespace. Default: the control plane's own, or the kubeconfig's.
     pub namespace: Option<String>,
-    /// `label_selector` or `inference_pool`. Exactly one of the two.
+    /// `label_selector` or `inference_pool`: pods with these labels, as kubectl has it
+    /// (`app=vllm,tier!=test`), or those that the `InferencePool` of this name selects. Required, exactly
+    /// one of the two.
     pub pods: Pods,
     /// `port`: where pods serve: a number, or the name of a container's port. Default: the
     /// `InferencePool`'s `targetPorts`, or 8000.
@@ -119,9 +121,9 @@ pub struct KubernetesConfig {
 /// Which pods.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Pods {
-    /// `label_selector`: those with these labels, as kubectl has it: `app=vllm,tier!=test`.
+    /// Those with these labels.
     Labels(String),
-    /// `inference_pool`: those that the `InferencePool` of this name selects.
+    /// Those that the `InferencePool` of this name selects.
     InferencePool(String),
 }
 

@@ -102,14 +102,15 @@ impl Program {
         }
     }
 
-    /// Until so many replicas are followed, and nothing moves any more.
-    async fn settled(&self, pods: usize) -> Figures {
+    /// Until so many replicas are followed, nothing moves any more, and no more files are open than that:
+    /// connections to those that are gone stay open for 10 s.
+    async fn settled(&self, pods: usize, files_max: usize) -> Figures {
         let begin = Instant::now();
         let mut last = Figures::default();
         loop {
             let now = self.figures().await;
             let still = (now.nodes, now.series, now.files) == (last.nodes, last.series, last.files);
-            if now.synced == pods && still {
+            if now.synced == pods && still && now.files <= files_max {
                 return now;
             }
             assert!(begin.elapsed() < SETTLE_MAX, "{pods} pods: {now:?}");
@@ -154,7 +155,7 @@ impl Soak {
             child,
             base: format!("http://{listen_at}"),
         };
-        let before = program.settled(self.pods).await;
+        let before = program.settled(self.pods, usize::MAX).await;
         let expected = (self.pods * super::engines::BLOCKS) as u64;
         assert_eq!(before.nodes, expected + 1, "blocks and their root");
 
@@ -180,7 +181,7 @@ impl Soak {
                 api.disconnect();
             }
         }
-        let after = program.settled(self.pods).await;
+        let after = program.settled(self.pods, before.files + 8).await;
         println!(
             "{} pods, {} changes in {:.1} s\n  before {before:?}\n  after  {after:?}\n  highest {highest:?}",
             self.pods,
@@ -190,7 +191,6 @@ impl Soak {
         assert_eq!((after.nodes, after.synced), (before.nodes, before.synced));
         // What is counted once and for all (kinds of failures) may be there for the first time.
         assert!(after.series <= before.series + 8, "{after:?}");
-        assert!(after.files <= before.files + 8, "{after:?}");
         assert!(after.threads <= before.threads + 8, "{after:?}");
         assert!(after.rss_kb <= before.rss_kb + RSS_SLACK_KB, "{after:?}");
         self.all_gone(&api, &program).await;
@@ -201,7 +201,7 @@ impl Soak {
         for number in self.changes..self.changes + self.pods {
             api.delete_pod(&format!("p{number}"));
         }
-        let none = program.settled(0).await;
+        let none = program.settled(0, 60).await;
         println!("  none   {none:?}");
         assert_eq!(none.nodes, 0);
         let text = reqwest::get(format!("{}/metrics", program.base))
@@ -209,6 +209,5 @@ impl Soak {
             .unwrap();
         let text = text.text().await.unwrap();
         assert!(!text.contains("replica=\"p"), "{text}");
-        assert!(none.files < 60, "{none:?}");
     }
 }
