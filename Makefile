@@ -10,7 +10,7 @@ CARGO_DENY := 0.20.2
 CASE ?=
 MODE ?= enforce
 
-.PHONY: help build native wasm run mode traffic stop test test-walk test-native tokenizers test-wasm test-filter e2e e2e-short test-vllm lint lab bench clean
+.PHONY: help build native wasm run mode traffic stop test test-walk test-native tokenizers test-wasm test-filter e2e e2e-short test-vllm soak-discovery lint lab bench clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -67,6 +67,9 @@ test-clients: build ## the OpenAI and Anthropic clients and the LiteLLM proxy, f
 .PHONY: release test-release
 test-release: ## what `make release` writes, made of stand-ins for the binaries
 	python3 -m unittest discover -s tests/release
+
+soak-discovery: ## 200 pods that come and go once a second for five minutes: nothing may be left of those that are gone
+	cargo test -p prefix-picker --test discovery -- --ignored --nocapture
 
 test-vllm: build ## the accuracy case on two real vLLM engines (installs 2.6 GB into .tools/vllm the first time)
 	tests/vllm/run.sh

@@ -38,6 +38,17 @@ impl Algorithm {
         }
     }
 
+    /// As [`Self::of_name`] takes it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Sha256 => "sha256",
+            Self::Sha256Cbor => "sha256_cbor",
+            Self::Xxhash => "xxhash",
+            Self::XxhashCbor => "xxhash_cbor",
+        }
+    }
+
     fn serialise(self, value: &Value<'_>, out: &mut Vec<u8>) {
         match self {
             Self::Sha256 | Self::Xxhash => pickle::write(value, out),

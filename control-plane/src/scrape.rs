@@ -122,11 +122,16 @@ pub async fn run(
         if let Some(tokens) = figures.capacity_tokens {
             engine.report().set_capacity(target.replica, tokens);
         }
+        let in_use = text.as_deref().map(parse::adapters_in_use);
+        if let Some(in_use) = in_use.filter(|names| !names.is_empty()) {
+            engine.adapters_in_use(target.replica, &in_use);
+        }
         let now_ms = ms_since(start);
         let scraped = Scraped {
             healthy: health.observe(healthy),
             load: belief.take(text.as_deref(), figures.load(), now_ms),
             block_size: figures.block_size,
+            hash_algorithm: figures.hash_algorithm,
             rates: learning.take(&figures, now_ms),
         };
         engine.scraped(target.replica, scraped);

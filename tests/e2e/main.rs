@@ -7,6 +7,7 @@ mod accuracy;
 mod bursts;
 mod churn;
 mod clusters;
+mod discovery;
 mod exact;
 mod faults;
 mod feedback;
@@ -32,7 +33,7 @@ use anyhow::Result;
 use prefix_picker_tests::stack::Places;
 
 /// All cases, in the order of a whole run.
-const CASES: [(&str, &str); 31] = [
+const CASES: [(&str, &str); 32] = [
     (
         "accuracy",
         "what the filter predicts is what the engine had cached",
@@ -100,6 +101,10 @@ const CASES: [(&str, &str); 31] = [
     (
         "standby",
         "two control planes in order: the second takes over within 3 s, the first has its gateways back",
+    ),
+    (
+        "discovery",
+        "pods come and go, and requests go to those that are there and ready",
     ),
     ("envoy_restarted", "a new Envoy has the table within 2 s"),
     (
@@ -172,6 +177,7 @@ async fn case(name: &str, places: &Places, short: bool) -> Result<()> {
         "control_plane_killed" => faults::control_plane_killed(places, short).await,
         "snapshot" => faults::snapshot(places).await,
         "standby" => standby::standby(places, short).await,
+        "discovery" => discovery::discovery(places).await,
         "envoy_restarted" => faults::envoy_restarted(places).await,
         "engine_restarted" => faults::engine_restarted(places).await,
         "engine_errors" => health::engine_errors(places).await,

@@ -61,6 +61,10 @@ pub fn check(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let mut notes = Vec::new();
     for pool in &config.pools {
+        notes.extend(pool.discovery.as_ref().map(|discovery| {
+            let (pool, origin) = (&pool.name, discovery.origin());
+            format!("pool {pool}: replicas are discovered, by {origin}")
+        }));
         match parts::load(pool) {
             Ok(parts) => {
                 let obstacles = parts::obstacles(&parts.profile);

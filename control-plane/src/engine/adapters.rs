@@ -5,10 +5,12 @@
 //! from changed, or it was gone for a while. (Loaded again from the same path between two looks, or
 //! in place, it cannot be told from before. vLLM then reuses the old weights' blocks as well.)
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use prefix_picker_core::ids::ReplicaIndex;
 use prefix_picker_core::sync::LoraHead;
+
+use crate::facts::models::ADAPTERS_MAX;
 
 /// Adapters of one pool that gateways are told of.
 const POOL_MAX: usize = 512;
@@ -18,6 +20,8 @@ const POOL_MAX: usize = 512;
 pub(super) struct Adapters {
     /// Name and path, as last listed; `None` while it is not known what the engine has.
     listed: Option<BTreeMap<String, String>>,
+    /// `listed` are those that were seen in use: the engine does not say which it has.
+    guessed: bool,
     /// Where each adapter of which blocks may be known was loaded from.
     paths: BTreeMap<String, String>,
     /// Blocks may be known of adapters that are not among `paths`.
@@ -50,7 +54,25 @@ impl Adapters {
         self.paths.clone_from(&now);
         let changed = self.listed.as_ref() != Some(&now);
         self.listed = Some(now);
+        self.guessed = false;
         Seen { changed, stale }
+    }
+
+    /// Takes names of adapters that are in use, where the engine does not list what it has: those are there.
+    /// True: gateways should hear of it.
+    pub(super) fn see_in_use(&mut self, names: &BTreeSet<String>) -> bool {
+        if self.listed.is_some() && !self.guessed {
+            return false;
+        }
+        self.guessed = true;
+        let listed = self.listed.get_or_insert_default();
+        let before = listed.len();
+        for name in names {
+            if listed.len() < ADAPTERS_MAX && !listed.contains_key(name) {
+                listed.insert(name.clone(), String::new());
+            }
+        }
+        listed.len() > before
     }
 
     /// The engine may have others now: none of its adapters is counted on until it lists them again.
@@ -149,6 +171,29 @@ mod tests {
                 stale: vec![]
             }
         );
+    }
+
+    #[test]
+    fn what_is_in_use_is_there_until_the_engine_lists_what_it_has() {
+        let mut adapters = Adapters::default();
+        let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        assert!(adapters.see_in_use(&names(&["a"])));
+        assert!(!adapters.see_in_use(&names(&["a"])));
+        // Not in use any more is not gone.
+        assert!(adapters.see_in_use(&names(&["b"])));
+        let told = |adapters: &Adapters| -> Vec<String> {
+            let (heads, _) = of_pool([(ReplicaIndex(3), adapters)].into_iter(), false);
+            heads.into_iter().map(|head| head.name).collect()
+        };
+        assert_eq!(told(&adapters), ["a", "b"]);
+        let seen = adapters.see(list(&[("a", "1")]));
+        assert_eq!((seen.changed, seen.stale.len()), (true, 0));
+        assert!(!adapters.see_in_use(&names(&["c"])));
+        assert_eq!(told(&adapters), ["a"]);
+        // It may have begun anew.
+        adapters.doubt();
+        assert!(adapters.see_in_use(&names(&["c"])));
+        assert_eq!(told(&adapters), ["c"]);
     }
 
     #[test]

@@ -1,6 +1,6 @@
 //! What engines say of themselves, and what follows from it.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::MutexGuard;
 
 use prefix_picker_core::ids::ReplicaIndex;
@@ -33,6 +33,12 @@ impl Engine {
             self.announce();
         }
         gone
+    }
+
+    /// LoRA adapters that requests use at a replica, as its metrics tell: they are there, whether or not
+    /// the engine lists its models to us.
+    pub fn adapters_in_use(&self, replica: ReplicaIndex, names: &BTreeSet<String>) {
+        self.change(|fleet| fleet.adapters_in_use(replica, names));
     }
 
     /// A replica's engine has begun anew: its adapters are not counted on until it lists them again.

@@ -11,6 +11,7 @@ use prefix_picker_core::table::TableStore;
 use super::adapters::{self, Adapters};
 use super::memory::Remembered;
 use super::ramp::{self, Ramp};
+use crate::block_hash::Algorithm;
 use crate::config::{PoolConfig, ReplicaConfig};
 
 mod members;
@@ -55,6 +56,8 @@ pub struct Scraped {
     pub load: Option<Load>,
     /// Its block size, if it said so.
     pub block_size: Option<u32>,
+    /// How it hashes blocks, if it said so.
+    pub hash_algorithm: Option<Algorithm>,
     /// How fast it is, as far as learned.
     pub rates: Option<Rates>,
 }
@@ -84,6 +87,7 @@ struct Replica {
     version: Option<String>,
     /// Longest prompt that it takes, in tokens.
     max_model_len: Option<u32>,
+    hash_algorithm: Option<Algorithm>,
 }
 
 impl Replica {
@@ -108,6 +112,7 @@ impl Replica {
             asked: false,
             version: None,
             max_model_len: None,
+            hash_algorithm: None,
         }
     }
 
@@ -250,6 +255,11 @@ impl Fleet {
                 tracing::info!(replica = %found.name, healthy, "health of a replica changed");
             }
         }
+        if let Some(algorithm) = scraped.hash_algorithm
+            && found.hash_algorithm.replace(algorithm) != Some(algorithm)
+        {
+            tracing::info!(replica = %found.name, algorithm = algorithm.name(), "how an engine hashes blocks");
+        }
         // It may come back without them.
         let lost_adapters = scraped.healthy == Some(false) && found.adapters.doubt();
         let load_changed = scraped
@@ -384,6 +394,22 @@ impl Fleet {
             self.tell_adapters(pool);
         }
         (seen.changed, seen.stale)
+    }
+
+    /// Adapters that requests use at a replica. True: gateways should hear of it.
+    pub(super) fn adapters_in_use(
+        &mut self,
+        replica: ReplicaIndex,
+        names: &BTreeSet<String>,
+    ) -> bool {
+        let seen = self.get(replica).and_then(|found| {
+            let seen = found.adapters.see_in_use(names);
+            seen.then_some(usize::from(found.pool))
+        });
+        if let Some(pool) = seen {
+            self.tell_adapters(pool);
+        }
+        seen.is_some()
     }
 
     /// A replica's engine may have other adapters now. True: gateways should hear of it.

@@ -4,7 +4,11 @@
 //! summed, the fullest cache counts. Of a replica that is one rank only that rank's lines are read.
 //! vLLM's names, and SGLang's.
 
+use std::collections::BTreeSet;
+
+use crate::block_hash::Algorithm;
 use crate::engine::Load;
+use crate::facts::models::{ADAPTERS_MAX, NAME_BYTES_MAX};
 
 /// What the metrics said.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -19,6 +23,8 @@ pub struct Figures {
     pub block_size: Option<u32>,
     /// Tokens that the KV cache has room for.
     pub capacity_tokens: Option<u64>,
+    /// How it hashes blocks (vLLM).
+    pub hash_algorithm: Option<Algorithm>,
     /// Prompt tokens looked up in the prefix cache, ever.
     pub cache_queries: Option<f64>,
     /// Of those, found there or by a connector.
@@ -120,6 +126,10 @@ pub fn figures(text: &str, rank: Option<u16>) -> Figures {
             "vllm:cache_config_info" => {
                 let size = label(labels, "block_size").and_then(|size| size.parse().ok());
                 figures.block_size = size.filter(|size| *size > 0).or(figures.block_size);
+                let algorithm = label(labels, "prefix_caching_hash_algo");
+                figures.hash_algorithm = algorithm
+                    .and_then(Algorithm::of_name)
+                    .or(figures.hash_algorithm);
                 if let Some(tokens) = capacity(labels, figures.block_size) {
                     *figures.capacity_tokens.get_or_insert_default() += tokens;
                 }
@@ -128,6 +138,30 @@ pub fn figures(text: &str, rank: Option<u16>) -> Figures {
         }
     }
     figures
+}
+
+/// The LoRA adapters that requests use at the moment (`vllm:lora_requests_info`, whose lines tell lists; the
+/// newest one has the highest value).
+#[must_use]
+pub fn adapters_in_use(text: &str) -> BTreeSet<String> {
+    let lines = text.lines().filter_map(split);
+    let lines = lines.filter(|(name, ..)| *name == "vllm:lora_requests_info");
+    let newest = lines.max_by(|a, b| {
+        value(a.2)
+            .unwrap_or(0.0)
+            .total_cmp(&value(b.2).unwrap_or(0.0))
+    });
+    let Some((_, labels, _)) = newest else {
+        return BTreeSet::new();
+    };
+    let lists = ["running_lora_adapters", "waiting_lora_adapters"];
+    let names = lists.iter().filter_map(|list| label(labels, list));
+    let names = names.flat_map(|list| list.split(',')).map(str::trim);
+    names
+        .filter(|name| !name.is_empty() && name.len() <= NAME_BYTES_MAX)
+        .take(ADAPTERS_MAX)
+        .map(str::to_owned)
+        .collect()
 }
 
 /// Tokens that a cache has room for: older versions of vLLM say only how many blocks it has.

@@ -34,6 +34,7 @@ nonsense
     assert_eq!(
         got,
         Figures {
+            hash_algorithm: None,
             running: Some(5.0),
             waiting: Some(10.0),
             kv_usage: Some(0.5004),
@@ -160,5 +161,30 @@ fn down_after_some_misses_and_back_at_once() {
     assert_eq!(
         believed,
         [up, None, None, up, None, None, down, down, up, None]
+    );
+}
+
+#[test]
+fn hash_algorithm_and_adapters_in_use_are_read() {
+    let text = "\
+vllm:cache_config_info{block_size=\"16\",engine=\"0\",prefix_caching_hash_algo=\"sha256_cbor\"} 1.0
+vllm:lora_requests_info{max_lora=\"4\",running_lora_adapters=\"old\",waiting_lora_adapters=\"\"} 1.7e9
+vllm:lora_requests_info{max_lora=\"4\",running_lora_adapters=\"sql,law\",waiting_lora_adapters=\" tax\"} 1.700000001e9
+";
+    let algorithm = super::parse::figures(text, None).hash_algorithm;
+    assert_eq!(algorithm, Some(crate::block_hash::Algorithm::Sha256Cbor));
+    let names: Vec<String> = super::parse::adapters_in_use(text).into_iter().collect();
+    assert_eq!(names, ["law", "sql", "tax"]);
+    assert!(
+        super::parse::adapters_in_use("vllm:lora_requests_info{running_lora_adapters=\"\"} 1")
+            .is_empty()
+    );
+    assert_eq!(
+        super::parse::figures(
+            "vllm:cache_config_info{prefix_caching_hash_algo=\"new\"} 1",
+            None
+        )
+        .hash_algorithm,
+        None
     );
 }

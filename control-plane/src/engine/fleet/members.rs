@@ -6,6 +6,7 @@ use prefix_picker_core::ids::{Epoch, ReplicaIndex};
 use prefix_picker_core::sync::{ReplicaHead, replica_name};
 
 use super::{Fleet, Ramp, Replica};
+use crate::block_hash::Algorithm;
 use crate::config::{REPLICAS_MAX, ReplicaConfig};
 
 /// Numbers of one epoch: as many as the wire has.
@@ -86,6 +87,10 @@ pub struct Member {
     pub pool: usize,
     /// As gateways are told.
     pub head: ReplicaHead,
+    /// The version it last told.
+    pub version: Option<String>,
+    /// How it hashes blocks, as it told.
+    pub hash_algorithm: Option<Algorithm>,
 }
 
 /// The numbers of one epoch, each given once.
@@ -250,6 +255,8 @@ impl Fleet {
                 name: replica.name.clone(),
                 key: replica.key.clone(),
                 pool: usize::from(replica.pool),
+                version: replica.version.clone(),
+                hash_algorithm: replica.hash_algorithm,
                 head: (*heads.get(&replica.number)?).clone(),
             })
         };
