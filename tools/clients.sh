@@ -9,7 +9,7 @@ if [ ! -e "$venv/complete" ]; then
   echo "fetching the packages of $pins into $venv" >&2
   rm -rf "$venv"
   python3 -m venv "$venv" >&2
-  "$venv/bin/pip" install -q --disable-pip-version-check --retries 1 --no-deps -r "$pins" >&2
+  "$venv/bin/pip" install -q --disable-pip-version-check --retries 1 --no-compile --no-deps -r "$pins" >&2
   touch "$venv/complete"
 fi
 echo "$venv/bin"
