@@ -44,8 +44,10 @@ def post(url, body):
 class Stack:
     """`engines` answer chats at Envoy's `url`, `embedders` embed there."""
 
-    def __init__(self, folder):
+    def __init__(self, folder, served_by=None, sha256=None):
+        """`served_by`: Envoy fetches the filter from this local port instead of reading the file."""
         self.folder = Path(folder)
+        self.served_by, self.sha256 = served_by, sha256
         self.processes = []
         self.bin = Path(os.environ.get("BIN", ROOT / "target/release"))
         self.wasm = os.environ.get("WASM", ROOT / "target/wasm32-wasip1/wasm/prefix_picker_filter.wasm")
@@ -146,6 +148,8 @@ class Stack:
         for http, *_ in self.engines + self.embedders:
             self.wait("an engine", lambda http=http: get(f"http://127.0.0.1:{http}/health") == "")
         self.wait("the control plane", lambda: bool(get(f"http://127.0.0.1:{self.control}/readyz")))
+        if self.served_by:
+            return
         loads = f"http://127.0.0.1:{self.admin}/stats?filter=prefix_picker_filter_sync_loads_total"
         self.wait("the table in Envoy", lambda: any(
             line.split(": ")[-1].isdigit() and int(line.split(": ")[-1]) > 0 for line in get(loads).splitlines()
@@ -177,6 +181,9 @@ class Stack:
         manager = listener["filter_chains"][0]["filters"][0]["typed_config"]
         wasm = manager["http_filters"][0]["typed_config"]["config"]["vm_config"]
         wasm["code"]["local"]["filename"] = str(self.wasm)
+        if self.served_by:
+            uri = {"uri": f"http://127.0.0.1:{self.served_by}/filter.wasm", "cluster": "files", "timeout": "10s"}
+            wasm["code"] = {"remote": {"http_uri": uri, "sha256": self.sha256}}
         routes = manager["route_config"]["virtual_hosts"][0]["routes"]
         embed = json.loads(json.dumps(routes[0]))
         embed["match"] = {"prefix": "/v1/embeddings"}
@@ -184,6 +191,8 @@ class Stack:
         routes.insert(0, embed)
         pool, control = resources["clusters"]
         resources["clusters"].append(cluster(pool, "embed", [http for http, *_ in self.embedders]))
+        if self.served_by:
+            resources["clusters"].append(cluster(control, "files", [self.served_by]))
         resources["clusters"][0] = cluster(pool, "pool", [http for http, *_ in self.engines])
         resources["clusters"][1] = cluster(control, control["name"], [self.control])
         return config

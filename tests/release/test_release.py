@@ -203,7 +203,7 @@ class Release(unittest.TestCase):
         layout = Blobs(self.out / "prefix-picker.oci.tar")
         ours, _ = layout.image(layout.json(layout.root)["manifests"][1])
         self.assertEqual(made["architecture"], ours["architecture"])
-        for field in ("User", "Entrypoint", "Cmd", "WorkingDir", "ExposedPorts"):
+        for field in ("User", "Env", "Entrypoint", "Cmd", "WorkingDir", "ExposedPorts"):
             self.assertEqual(made["config"][field], ours["config"][field], field)
 
     def run_tool(self, *command):

@@ -125,7 +125,7 @@ def control_plane(layout, binaries):
             "User": f"{USER}:{USER}",
             "Entrypoint": ["/usr/local/bin/prefix-picker"],
             "Cmd": ["serve", "--config", "/etc/prefix-picker/prefix-picker.yaml"],
-            "Env": ["PATH=/usr/local/bin"],
+            "Env": ["PATH=/usr/local/bin", f"HF_HOME=/{STATE}/hub"],
             "WorkingDir": f"/{STATE}",
             "ExposedPorts": {"9400/tcp": {}},
         }
