@@ -25,6 +25,7 @@ mod standalone;
 mod standby;
 mod stored;
 mod trailers;
+mod unheld;
 
 use std::process::ExitCode;
 use std::time::Instant;
@@ -77,6 +78,10 @@ const CASES: [(&str, &str); 32] = [
     (
         "canary",
         "of a route's weighted clusters only the pool's own have endpoints named",
+    ),
+    (
+        "unheld",
+        "without allow_on_headers_stop_iteration, as the Envoy Gateway manifests have it: routed all the same",
     ),
     (
         "missed_override",
@@ -171,6 +176,7 @@ async fn case(name: &str, places: &Places, short: bool) -> Result<()> {
         "stored_answers" => stored::stored_answers(places).await,
         "shadow" => headers::shadow(places).await,
         "canary" => clusters::canary(places).await,
+        "unheld" => unheld::unheld(places, short).await,
         "missed_override" => clusters::missed_override(places).await,
         "lora" => lora::lora(places).await,
         "odd" => odd::odd(places, short).await,
