@@ -10,7 +10,7 @@ CARGO_DENY := 0.20.2
 CASE ?=
 MODE ?= enforce
 
-.PHONY: help build native wasm run mode traffic stop test test-walk test-native tokenizers test-wasm test-filter e2e e2e-short test-vllm soak-discovery lint lab bench clean
+.PHONY: help build native wasm run mode traffic stop test test-walk test-native tokenizers test-wasm test-filter test-manifests e2e e2e-short test-vllm soak-discovery lint lab bench clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -37,7 +37,7 @@ traffic: ## 12 conversations of 5 turns through what `make run` started
 stop: ## ends what `make run` started
 	@tools/run.sh stop
 
-test: test-native test-filter test-wasm test-release e2e-short test-clients ## everything: native tests, the wasm tests, a short end-to-end run in real Envoy, clients
+test: test-native test-filter test-wasm test-manifests test-release e2e-short test-clients ## everything: native tests, the wasm tests, a short end-to-end run in real Envoy, manifests, clients
 
 test-native: tokenizers
 	cargo test
@@ -50,6 +50,9 @@ test-filter: # the filter's pure parts; its host calls only link as wasm
 
 test-wasm: ## core's tests as wasm: wasm32-unknown-unknown under node, wasm32-wasip1 under node:wasi
 	@tools/test-wasm.sh
+
+test-manifests: build ## manifests, dashboards and alerts: schemas, promtool, and what they say about Envoy in `envoy --mode validate`
+	ENVOY=$$(tools/envoy.sh) WASM=$(WASM) $$(tools/python.sh) tests/manifests/test_manifests.py
 
 e2e: build ## the whole end-to-end suite in real Envoy (CASE=name for one case; CASE=list lists them)
 	ENVOY=$$(tools/envoy.sh) cargo test --test e2e -- $(CASE)

@@ -7,6 +7,7 @@ mod accuracy;
 mod bursts;
 mod churn;
 mod clusters;
+mod dashboards;
 mod discovery;
 mod exact;
 mod faults;
@@ -34,7 +35,7 @@ use anyhow::Result;
 use prefix_picker_tests::stack::Places;
 
 /// All cases, in the order of a whole run.
-const CASES: [(&str, &str); 32] = [
+const CASES: [(&str, &str); 34] = [
     (
         "accuracy",
         "what the filter predicts is what the engine had cached",
@@ -82,6 +83,10 @@ const CASES: [(&str, &str); 32] = [
     (
         "unheld",
         "without allow_on_headers_stop_iteration, as the Envoy Gateway manifests have it: routed all the same",
+    ),
+    (
+        "dashboards",
+        "every metric and label that dashboards and alerts name is exported",
     ),
     (
         "missed_override",
@@ -177,6 +182,7 @@ async fn case(name: &str, places: &Places, short: bool) -> Result<()> {
         "shadow" => headers::shadow(places).await,
         "canary" => clusters::canary(places).await,
         "unheld" => unheld::unheld(places, short).await,
+        "dashboards" => dashboards::dashboards(places).await,
         "missed_override" => clusters::missed_override(places).await,
         "lora" => lora::lora(places).await,
         "odd" => odd::odd(places, short).await,
