@@ -168,7 +168,7 @@ class InEnvoy(unittest.TestCase):
         with tempfile.NamedTemporaryFile("w", suffix=".yaml") as file:
             yaml.safe_dump(bootstrap, file)
             file.flush()
-            out = run(os.environ["ENVOY"], "--mode", "validate", "--log-level", "error", "-c", file.name)
+            out = run(os.environ["ENVOY"], "--mode", "validate", "--concurrency", "1", "--log-level", "error", "-c", file.name)
             return out.returncode, out.stdout + out.stderr
 
     def test_assembled_bootstraps(self):
