@@ -10,7 +10,7 @@ CARGO_DENY := 0.20.2
 CASE ?=
 MODE ?= enforce
 
-.PHONY: help build native wasm run mode traffic stop test test-walk test-native tokenizers test-wasm test-filter test-manifests e2e e2e-short test-vllm soak-discovery lint lab bench clean
+.PHONY: help build native wasm run mode traffic stop test test-walk test-native test-page tokenizers test-wasm test-filter test-manifests e2e e2e-short test-vllm soak-discovery lint lab bench clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | awk -F'\t' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -44,6 +44,9 @@ test-native: tokenizers
 
 tokenizers: # real tokenizers for the tests, once; what cannot be fetched is said, and its tests skip
 	@tools/tokenizers.sh
+
+test-page: ## the control plane's page in a headless Chromium; screenshots go to .run/page/
+	cargo test -p prefix-picker --test page
 
 test-filter: # the filter's pure parts; its host calls only link as wasm
 	cargo test -p prefix-picker-filter

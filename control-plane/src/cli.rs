@@ -1,9 +1,18 @@
 //! The command line.
+//!
+//! What all commands keep to: results go to standard output, all else to standard error; `--json` prints a
+//! result for scripts, with a `schema` that names its form and version; help has examples; and the exit
+//! code is 0 where all is fine, 1 where the answer is no or something failed, 2 where arguments, files that
+//! they name, or the configuration cannot be used.
 
+use std::io::{self, Write};
 use std::process::ExitCode;
 
-use clap::{Parser, Subcommand};
+use anyhow::Context as _;
+use clap::{CommandFactory, Parser, Subcommand};
 
+pub mod check;
+pub mod completions;
 pub mod decode_events;
 pub mod doctor;
 pub mod drain;
@@ -12,13 +21,30 @@ mod remote;
 pub mod render;
 pub mod report;
 pub mod serve;
+pub mod top;
 
 /// Exit code for arguments or a configuration that cannot be used.
 const BAD_ARGUMENTS: u8 = 2;
 
+/// Arguments, or what they name, cannot be used: exit code 2.
+#[derive(Debug, thiserror::Error)]
+#[error(transparent)]
+pub struct Unusable(#[from] anyhow::Error);
+
 /// Knows which replica of an LLM holds which prompt prefix, and tells Envoy.
 #[derive(Debug, Parser)]
-#[command(name = "prefix-picker", version)]
+#[command(
+    name = "prefix-picker",
+    version,
+    after_help = "\
+Examples:
+  prefix-picker check prefix-picker.yaml
+  prefix-picker serve --config prefix-picker.yaml
+  prefix-picker top
+
+Exit codes of all commands: 0 fine; 1 the answer is no, or it failed; 2 the arguments or the configuration
+cannot be used."
+)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]
@@ -45,7 +71,11 @@ pub enum Command {
     /// Run the control plane
     Serve(serve::Args),
     /// Check a configuration file
-    Check(serve::Args),
+    Check(check::Args),
+    /// Show the fleet in the terminal, as it is now
+    Top(top::Args),
+    /// Print a script that completes commands and options in a shell
+    Completions(completions::Args),
 }
 
 /// Runs one command.
@@ -62,6 +92,40 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
         Command::Render(args) => render::run(&args),
         Command::Doctor(args) => doctor::run(&args),
         Command::Serve(args) => serve::serve(&args),
-        Command::Check(args) => serve::check(&args),
+        Command::Check(args) => check::run(&args),
+        Command::Top(args) => top::run(&args),
+        Command::Completions(args) => completions::run(&args),
     }
+}
+
+/// What `main` ends with, for what a command could not get past.
+#[must_use]
+pub fn failure(error: &anyhow::Error) -> ExitCode {
+    // The whole chain on one line; never a backtrace, which says nothing to an operator.
+    eprintln!("prefix-picker: {error:#}");
+    if error.is::<Unusable>() {
+        ExitCode::from(BAD_ARGUMENTS)
+    } else {
+        ExitCode::FAILURE
+    }
+}
+
+/// All commands and options, for help and completions.
+#[must_use]
+pub fn command() -> clap::Command {
+    Cli::command()
+}
+
+/// Writes all of it to standard output. A reader that goes away, like `head`, is no error.
+fn print(text: &str) -> anyhow::Result<()> {
+    let mut out = io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+        other => other.context("cannot write"),
+    }
+}
+
+/// What was found of an argument, or that it cannot be used.
+fn usable<T>(found: anyhow::Result<T>) -> anyhow::Result<T> {
+    found.map_err(|error| Unusable(error).into())
 }

@@ -24,6 +24,7 @@ use crate::config::{Config, TokenIds};
 use crate::events::KvEventBatch;
 use crate::feedback::Feedback;
 use crate::index::{ApplyStats, IndexConfig, PoolIndex, StreamPosition};
+use crate::live::Live;
 use crate::news::News;
 use crate::report::Report;
 use crate::subscriber::Position;
@@ -40,12 +41,13 @@ mod pool;
 mod publish;
 mod ramp;
 pub(crate) mod rules;
+mod shown;
 pub mod sink;
 pub mod snapshot;
 
 pub use answer::{answer, has_news};
 use fleet::Fleet;
-pub use fleet::{JoinError, Load, Member, Scraped, Standing, state_word};
+pub use fleet::{Details, JoinError, Load, Member, Scraped, Standing, state_word};
 pub use pool::Pool;
 pub use publish::{TableSize, publish_loop};
 
@@ -77,6 +79,7 @@ pub struct Engine {
     feedback: Feedback,
     gateways: News,
     report: Report,
+    live: Live,
 }
 
 /// Are blocks of prompt text of any use under this profile?
@@ -170,6 +173,7 @@ impl Engine {
             feedback: Feedback::new(names()),
             gateways: News::new(epoch.0),
             report: Report::new(names()),
+            live: Live::default(),
         };
         for (pool, replica) in config.replicas() {
             if let Err(error) = engine.add(pool, replica, &replica.name, false) {
@@ -239,6 +243,7 @@ impl Engine {
         let Some(pool) = self.pool_of(replica) else {
             return ApplyStats::default();
         };
+        lock(&self.fleet).heard(replica);
         pool.measure(batch);
         let stats = {
             let mut index = lock(&pool.index);

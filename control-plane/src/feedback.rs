@@ -113,6 +113,18 @@ impl Feedback {
         }
     }
 
+    /// Pools whose predictions and cached tokens disagree: the pool, what is seen, and what to check.
+    #[must_use]
+    pub fn mismatches(&self) -> Vec<(String, &'static str, &'static str)> {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let alarmed = inner.pools.iter().filter(|pool| pool.alarm);
+        let say = |pool: &Pool| {
+            let (what, check) = meaning(pool.verdict());
+            (pool.name.clone(), what, check)
+        };
+        alarmed.map(say).collect()
+    }
+
     /// Takes an engine's counters of prompt tokens looked up in its cache and found there, as scraped.
     pub fn scraped(&self, replica: ReplicaIndex, queries: u64, hits: u64) -> Option<(u64, u64)> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
@@ -128,12 +140,7 @@ impl Feedback {
 
 impl Pool {
     fn judge(&mut self, metrics: &Metrics, has_events: bool, now: Instant) {
-        let figures = self.recent.verdict();
-        let verdict = if figures.is_mismatch() {
-            figures
-        } else {
-            self.witness.verdict()
-        };
+        let verdict = self.verdict();
         let alarm = verdict.is_mismatch() && has_events;
         let labels = PoolLabels {
             pool: self.name.clone(),
@@ -154,23 +161,17 @@ impl Pool {
         }
     }
 
+    fn verdict(&self) -> Verdict {
+        let figures = self.recent.verdict();
+        if figures.is_mismatch() {
+            figures
+        } else {
+            self.witness.verdict()
+        }
+    }
+
     fn warn(&self, verdict: Verdict) {
-        let (what, check) = match verdict {
-            Verdict::TooLittle => (
-                "engines find prompts cached that were not predicted",
-                "the pool's model_dir has another chat template or tokenizer than the engines; engine \
-                 flags that change the prompt (--chat-template, --default-chat-template-kwargs, \
-                 --chat-template-content-format, time zone) are not in the pool's configuration; the \
-                 engine's version renders differently; or events were lost (replica_resets, \
-                 index_dropped_blocks)",
-            ),
-            _ => (
-                "prompts predicted to be cached are not found by the engines",
-                "events come from other engines than those that serve (endpoint, events); engines do \
-                 not read their prefix cache (--no-enable-prefix-caching); or identities are mixed up \
-                 (LoRA adapters, cache_salt)",
-            ),
-        };
+        let (what, check) = meaning(verdict);
         let seen = self.recent.seen();
         tracing::warn!(
             pool = %self.name,
@@ -180,6 +181,26 @@ impl Pool {
             check,
             "prediction mismatch: {what}"
         );
+    }
+}
+
+/// What a mismatch means, and what to check.
+fn meaning(verdict: Verdict) -> (&'static str, &'static str) {
+    match verdict {
+        Verdict::TooLittle => (
+            "engines find prompts cached that were not predicted",
+            "the pool's model_dir has another chat template or tokenizer than the engines; engine \
+                 flags that change the prompt (--chat-template, --default-chat-template-kwargs, \
+                 --chat-template-content-format, time zone) are not in the pool's configuration; the \
+                 engine's version renders differently; or events were lost (replica_resets, \
+                 index_dropped_blocks)",
+        ),
+        _ => (
+            "prompts predicted to be cached are not found by the engines",
+            "events come from other engines than those that serve (endpoint, events); engines do \
+                 not read their prefix cache (--no-enable-prefix-caching); or identities are mixed up \
+                 (LoRA adapters, cache_salt)",
+        ),
     }
 }
 

@@ -18,6 +18,8 @@
 //! | [`scrape`] | engines' load and health |
 //! | [`facts`] | engines' adapters and versions |
 //! | [`feedback`] | whether predictions are right, and the alarm |
+//! | [`live`] | the last decisions, and sums over the last minutes |
+//! | [`status`] | how the fleet is, for the page and `top` |
 //! | [`engine`] | all that is known, and the table made of it |
 //! | [`server`] | what gateways, Prometheus and operators ask |
 //! | [`serve`] | the parts put together |
@@ -42,6 +44,7 @@ pub mod facts;
 pub mod feedback;
 pub mod hub;
 pub mod index;
+pub mod live;
 pub mod metrics;
 pub mod news;
 pub mod parts;
@@ -51,6 +54,7 @@ pub mod scrape;
 pub mod serve;
 pub mod server;
 pub mod starts;
+pub mod status;
 pub mod subscriber;
 pub mod supervisor;
 pub mod vocab;

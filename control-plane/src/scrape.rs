@@ -118,6 +118,7 @@ pub async fn run(
             let labels = &target.labels;
             metrics.cache_queries.get_or_create(labels).inc_by(queries);
             metrics.cache_hits.get_or_create(labels).inc_by(hits);
+            engine.cache_counted(target.replica, queries, hits);
         }
         if let Some(tokens) = figures.capacity_tokens {
             engine.report().set_capacity(target.replica, tokens);

@@ -137,6 +137,7 @@ impl Serve {
             config: self.config.clone(),
             stopping: stopped.clone(),
             refused: Refused::default(),
+            status: server::Kept::default(),
         });
         tracing::info!(address = %self.listener.local_addr()?, version = env!("CARGO_PKG_VERSION"), "listening");
         let mut until = stopped.clone();

@@ -9,6 +9,8 @@
 //! | `POST /v1/explain` | what a gateway would decide about a request ([`crate::explain`]); any token |
 //! | `POST /v1/adapters/forget` | `{"pool", "adapter"}`: drops what is known of a LoRA adapter; bearer token |
 //! | `POST /v1/replicas/{name}/drain`, `.../undrain` | takes a replica out of service or back in ([`admin`]); an operator's token |
+//! | `GET /v1/status?decisions_after=NUMBER` | how the fleet is, and the last decisions ([`status`]) |
+//! | `GET /` | a page that shows it |
 //! | `GET /healthz` | 200 while the process works |
 //! | `GET /readyz` | 200 once gateways get answers, else 503 and what is waited for |
 //! | `GET /metrics` | Prometheus |
@@ -38,9 +40,11 @@ mod explain;
 mod news;
 mod refused;
 mod report;
+mod status;
 
 use auth::Tokens;
 pub use refused::Refused;
+pub use status::Kept;
 
 /// Most bytes of a poll.
 const POLL_BYTES_MAX: usize = 256 << 10;
@@ -67,6 +71,8 @@ pub struct Shared {
     pub stopping: watch::Receiver<bool>,
     /// Polls with a wrong token, or none.
     pub refused: Refused,
+    /// The status as it was a moment ago.
+    pub status: Kept,
 }
 
 /// The routes. They want to know who asks: serve them with [`SocketAddr`] as connect info.
@@ -83,6 +89,7 @@ pub fn router(shared: Arc<Shared>) -> Router {
         .route("/v1/adapters/forget", post(forget_adapter))
         .route("/v1/replicas/{name}/drain", post(admin::drain))
         .route("/v1/replicas/{name}/undrain", post(admin::undrain))
+        .merge(status::routes())
         .route("/healthz", get(|| async { "ok\n" }))
         .route("/readyz", get(ready))
         .route("/metrics", get(metrics))
@@ -200,6 +207,7 @@ async fn sync(
         return (StatusCode::BAD_REQUEST, text).into_response();
     }
     let engine = &shared.engine;
+    engine.live().polled(&poll.gateway, &poll.version);
     engine.feedback().take(
         &poll,
         &shared.metrics,

@@ -12,8 +12,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::events::{EngineHash, KvEvent, KvEventBatch, Removed, Stored, decode_batch, frame};
 
+/// The form of the lines. A field that is added keeps it; one that changes or goes does not.
+pub const SCHEMA: &str = "prefix-picker.kv-event/1";
+
 /// Arguments of `decode-events`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  prefix-picker decode-events capture.jsonl
+  prefix-picker decode-events capture.jsonl --json | jq -c 'select(.type == \"removed\")'
+  prefix-picker decode-events --payload-hex payloads.json
+
+Exit codes: 0 all of it was read; 1 some of it was not (said on standard error); 2 the file cannot be read.")]
 pub struct Args {
     /// JSON lines with `frames_b64`, the frames of one ZMQ message in base64: live (topic, sequence,
     /// payload) or of a replay; lines without it and END markers are passed over
@@ -21,6 +31,9 @@ pub struct Args {
     /// FILE is JSON with `payload_hex` instead: an array of objects, or one object a line
     #[arg(long)]
     pub payload_hex: bool,
+    /// Have each line name its form (`prefix-picker.kv-event/1`); lines are JSON without it, too
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Prints the events of a file. The exit code is 1 where anything in it could not be read. A reader
@@ -29,10 +42,11 @@ pub struct Args {
 /// # Errors
 /// Where the file cannot be read or standard output cannot be written.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let text = read(&args.file)?;
+    let text = super::usable(read(&args.file))?;
     let mut printer = Printer {
         out: BufWriter::new(io::stdout().lock()),
         err: io::stderr(),
+        schema: args.json.then_some(SCHEMA),
         bad: 0,
         payloads: 0,
     };
@@ -71,6 +85,8 @@ struct HexPayload {
 /// One event as printed. The order of the fields is part of the format.
 #[derive(Serialize)]
 struct Line<'a> {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    schema: Option<&'static str>,
     seq: Option<u64>,
     rank: Option<i64>,
     r#type: &'static str,
@@ -95,6 +111,7 @@ impl<'a> Line<'a> {
 
     fn empty(seq: Option<u64>, rank: Option<i64>, r#type: &'static str) -> Self {
         Self {
+            schema: None,
             seq,
             rank,
             r#type,
@@ -140,6 +157,7 @@ impl<'a> Line<'a> {
 struct Printer<O, E> {
     out: O,
     err: E,
+    schema: Option<&'static str>,
     bad: u64,
     /// Payloads found with `--payload-hex`.
     payloads: u64,
@@ -244,7 +262,11 @@ impl<O: Write, E: Write> Printer<O, E> {
 
     fn batch(&mut self, place: &str, seq: Option<u64>, batch: &KvEventBatch) -> io::Result<()> {
         for event in &batch.events {
-            serde_json::to_writer(&mut self.out, &Line::new(seq, batch.rank, event))?;
+            let line = Line {
+                schema: self.schema,
+                ..Line::new(seq, batch.rank, event)
+            };
+            serde_json::to_writer(&mut self.out, &line)?;
             self.out.write_all(b"\n")?;
         }
         for note in &batch.notes {

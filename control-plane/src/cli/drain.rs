@@ -35,7 +35,7 @@ pub struct Args {
     /// Wait so long until the engine has no requests left (drain only)
     #[arg(long, value_name = "SECONDS")]
     wait: Option<u64>,
-    /// Print the control plane's answer
+    /// Print the control plane's answer (`prefix-picker.drain/1`)
     #[arg(long)]
     json: bool,
 }
@@ -53,7 +53,13 @@ pub fn run(args: &Args, draining: bool) -> anyhow::Result<ExitCode> {
         eprintln!("prefix-picker {what}: {}", first.body.trim());
         return Ok(ExitCode::from(BAD_ARGUMENTS));
     }
-    let mut answer = first.json(&args.remote.url)?;
+    let mut answer = first.json(&args.remote.place.url)?;
+    if draining && answer.get("others_pickable").and_then(Value::as_u64) == Some(0) {
+        let pool = answer.get("pool").and_then(Value::as_str).unwrap_or("?");
+        eprintln!(
+            "warning: no other replica of pool {pool} may get requests: Envoy's own balancer decides for it now"
+        );
+    }
     if let (Some(seconds), true) = (args.wait, draining) {
         let begin = Instant::now();
         let mut idle = 0;
@@ -63,7 +69,7 @@ pub fn run(args: &Args, draining: bool) -> anyhow::Result<ExitCode> {
                 anyhow::bail!("{} still has requests after {seconds} s", args.replica);
             }
             std::thread::sleep(LOOK_EVERY);
-            answer = ask()?.json(&args.remote.url)?;
+            answer = ask()?.json(&args.remote.place.url)?;
             idle = if requests(&answer) == 0 { idle + 1 } else { 0 };
         }
     }

@@ -59,8 +59,9 @@ pub struct Args {
 /// If a file cannot be read, or the control plane does not answer or refuses.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let read = |path: &PathBuf| -> anyhow::Result<Value> {
-        let bytes = super::render::read(path)?;
-        serde_json::from_slice(&bytes).with_context(|| format!("{}: not JSON", path.display()))
+        super::usable(super::render::read(path).and_then(|bytes| {
+            serde_json::from_slice(&bytes).with_context(|| format!("{}: not JSON", path.display()))
+        }))
     };
     let ask = json!({
         "path": args.path,
@@ -76,7 +77,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         eprintln!("prefix-picker explain: {}", answer.body.trim());
         return Ok(ExitCode::from(BAD_ARGUMENTS));
     }
-    answer.show(&args.remote.url, args.json, table)
+    answer.show(&args.remote.place.url, args.json, table)
 }
 
 /// The answer for people. Times in milliseconds.

@@ -1,6 +1,6 @@
 //! Asks a running control plane.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -12,12 +12,19 @@ use crate::config::is_token;
 /// How long an answer may take.
 const TIMEOUT: Duration = Duration::from_secs(30);
 
-/// Where it is and who asks.
+/// Where it is.
 #[derive(Clone, Debug, clap::Args)]
-pub(super) struct Where {
+pub(super) struct Place {
     /// The control plane's address
     #[arg(long, value_name = "URL", default_value = "http://127.0.0.1:9400")]
     pub(super) url: String,
+}
+
+/// Where it is and who asks.
+#[derive(Clone, Debug, clap::Args)]
+pub(super) struct Where {
+    #[command(flatten)]
+    pub(super) place: Place,
     /// A file with the bearer token
     #[arg(long, value_name = "FILE")]
     pub(super) token_file: PathBuf,
@@ -61,26 +68,27 @@ impl Answer {
 
 /// One control plane.
 pub(super) struct Remote {
-    url: String,
-    token: String,
+    url: reqwest::Url,
+    token: Option<String>,
     client: reqwest::Client,
     runtime: tokio::runtime::Runtime,
 }
 
 impl Remote {
+    /// With a token.
     pub(super) fn new(args: &Where) -> anyhow::Result<Self> {
-        let path = &args.token_file;
-        let text = std::fs::read_to_string(path)
-            .with_context(|| format!("token file {} cannot be read", path.display()))?;
-        let token = text.trim().to_owned();
-        anyhow::ensure!(
-            is_token(&token),
-            "token file {}: expected one line of printable ASCII without spaces",
-            path.display()
-        );
+        let token = super::usable(token(&args.token_file))?;
         Ok(Self {
-            url: args.url.trim_end_matches('/').to_owned(),
-            token,
+            token: Some(token),
+            ..Self::without_token(&args.place)?
+        })
+    }
+
+    /// For what anybody may ask.
+    pub(super) fn without_token(place: &Place) -> anyhow::Result<Self> {
+        Ok(Self {
+            url: super::usable(url(&place.url))?,
+            token: None,
             client: reqwest::Client::builder().no_proxy().build()?,
             runtime: tokio::runtime::Builder::new_current_thread()
                 .enable_all()
@@ -90,7 +98,7 @@ impl Remote {
 
     /// `POST`s a body to a path, given in segments.
     pub(super) fn post(&self, segments: &[&str], body: Vec<u8>) -> anyhow::Result<Answer> {
-        let request = self.client.post(self.url(segments)?);
+        let request = self.client.post(self.url(segments));
         self.send(
             request
                 .header("content-type", "application/json")
@@ -100,24 +108,25 @@ impl Remote {
 
     /// `GET`s a path, given in segments, with a query.
     pub(super) fn get(&self, segments: &[&str], query: &str) -> anyhow::Result<Answer> {
-        let mut url = self.url(segments)?;
-        url.set_query(Some(query));
+        let mut url = self.url(segments);
+        url.set_query(Some(query).filter(|query| !query.is_empty()));
         self.send(self.client.get(url))
     }
 
-    fn url(&self, segments: &[&str]) -> anyhow::Result<reqwest::Url> {
-        let mut url = reqwest::Url::parse(&self.url)
-            .ok()
-            .filter(|url| url.scheme() == "http" && url.has_host())
-            .with_context(|| format!("--url {}: expected one like http://host:9400", self.url))?;
+    fn url(&self, segments: &[&str]) -> reqwest::Url {
+        let mut url = self.url.clone();
         if let Ok(mut path) = url.path_segments_mut() {
             path.pop_if_empty().extend(segments);
         }
-        Ok(url)
+        url
     }
 
     fn send(&self, request: reqwest::RequestBuilder) -> anyhow::Result<Answer> {
-        let request = request.bearer_auth(&self.token).timeout(TIMEOUT);
+        let request = match &self.token {
+            Some(token) => request.bearer_auth(token),
+            None => request,
+        };
+        let request = request.timeout(TIMEOUT);
         self.runtime.block_on(async {
             let unreachable = || format!("the control plane at {} does not answer", self.url);
             let response = request.send().await.with_context(unreachable)?;
@@ -127,4 +136,23 @@ impl Remote {
             })
         })
     }
+}
+
+fn url(text: &str) -> anyhow::Result<reqwest::Url> {
+    reqwest::Url::parse(text)
+        .ok()
+        .filter(|url| url.scheme() == "http" && url.has_host())
+        .with_context(|| format!("--url {text}: expected one like http://host:9400"))
+}
+
+fn token(path: &Path) -> anyhow::Result<String> {
+    let text = std::fs::read_to_string(path)
+        .with_context(|| format!("token file {} cannot be read", path.display()))?;
+    let token = text.trim();
+    anyhow::ensure!(
+        is_token(token),
+        "token file {}: expected one line of printable ASCII without spaces",
+        path.display()
+    );
+    Ok(token.to_owned())
 }

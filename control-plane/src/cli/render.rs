@@ -18,16 +18,17 @@ mod report;
 mod request;
 mod time;
 
-/// Exit code for a request that has no exact prompt.
-const NOT_EXACT: u8 = 3;
-
 /// Arguments of `render`.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
-Exit codes: 0 printed (conversations that fail print `error` and do not count);
-1 a file cannot be read or is broken; 2 the arguments or the configuration cannot be used;
-3 the request has no exact prompt (the reason is on standard error; with --json it is in the
-output, and the exit code is 0).")]
+Examples:
+  prefix-picker render --model-dir models/demo --path /v1/chat/completions --request body.json
+  prefix-picker render --config prefix-picker.yaml --pool chat --path /v1/messages --request - --json
+  prefix-picker render --template chat_template.jinja --conversations conversations.jsonl --sha256
+
+Exit codes: 0 printed (conversations that fail print `error` and do not count); 1 the request has no exact
+prompt (the reason is on standard error; with --json it is in the output, and the exit code is 0), or the
+output cannot be written; 2 the arguments, a file or the configuration cannot be used.")]
 pub struct Args {
     /// A chat template (Jinja2 source) to render conversations with
     #[arg(long, value_name = "T.jinja", requires = "conversations", conflicts_with_all = [
@@ -81,10 +82,11 @@ fn refuse(what: &str) -> ExitCode {
 pub(super) fn read(path: &Path) -> anyhow::Result<Vec<u8>> {
     if path == Path::new("-") {
         let mut bytes = Vec::new();
-        io::Read::read_to_end(&mut io::stdin().lock(), &mut bytes).context(name(path))?;
+        let read = io::Read::read_to_end(&mut io::stdin().lock(), &mut bytes);
+        super::usable(read.context(name(path)))?;
         return Ok(bytes);
     }
-    std::fs::read(path).with_context(|| format!("cannot read {}", path.display()))
+    super::usable(std::fs::read(path).with_context(|| format!("cannot read {}", path.display())))
 }
 
 /// What a file is called in messages.

@@ -66,10 +66,10 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     if answer.status == 404 {
         anyhow::bail!(
             "the control plane at {} is of a version without reports: update it",
-            args.remote.url
+            args.remote.place.url
         );
     }
-    answer.show(&args.remote.url, args.json, table)
+    answer.show(&args.remote.place.url, args.json, table)
 }
 
 /// What the lines say; the second part is what they are a share of.

@@ -1,4 +1,4 @@
-//! `prefix-picker serve` and `prefix-picker check`.
+//! `prefix-picker serve`.
 
 use std::io::IsTerminal;
 use std::path::PathBuf;
@@ -7,14 +7,22 @@ use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{Config, ConfigError, LogFormat};
-use crate::parts;
-use crate::serve::{Serve, unusable_secrets};
+use crate::serve::Serve;
 
 /// Exit code for a configuration that is refused.
 const BAD_CONFIG: u8 = 2;
 
-/// What both commands take.
+/// Arguments of `serve`.
 #[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  prefix-picker serve --config prefix-picker.yaml
+  RUST_LOG=debug prefix-picker serve --config prefix-picker.yaml
+
+Logs go to standard error. SIGTERM and SIGINT end it, after a last snapshot.
+
+Exit codes: 0 stopped as asked; 1 it cannot start, or failed; 2 the configuration cannot be used (see
+`prefix-picker check`).")]
 pub struct Args {
     /// The configuration file (YAML)
     #[arg(long, value_name = "FILE")]
@@ -42,57 +50,6 @@ pub fn serve(args: &Args) -> anyhow::Result<ExitCode> {
         let stop = stop_signal()?;
         Serve::open(config).await?.run(stop).await
     })?;
-    Ok(ExitCode::SUCCESS)
-}
-
-/// Checks a configuration file and all that it names on the disk.
-///
-/// # Errors
-/// Never; what is wrong is printed.
-pub fn check(args: &Args) -> anyhow::Result<ExitCode> {
-    let config = match Config::load(&args.config) {
-        Ok(config) => config,
-        Err(error) => return Ok(refuse(args, &error)),
-    };
-    let mut fine = true;
-    for error in unusable_secrets(&config) {
-        fine = false;
-        eprintln!("{}: {error:#}", args.config.display());
-    }
-    let mut notes = Vec::new();
-    for pool in &config.pools {
-        notes.extend(pool.discovery.as_ref().map(|discovery| {
-            let (pool, origin) = (&pool.name, discovery.origin());
-            format!("pool {pool}: replicas are discovered, by {origin}")
-        }));
-        match parts::load(pool) {
-            Ok(parts) => {
-                let obstacles = parts::obstacles(&parts.profile);
-                notes.extend(obstacles.map(|(what, why)| {
-                    format!(
-                        "pool {}: {what} by history, not by events: {why}",
-                        pool.name
-                    )
-                }));
-            }
-            Err(error) => {
-                fine = false;
-                eprintln!("{}: {error:#}", args.config.display());
-            }
-        }
-    }
-    if !fine {
-        return Ok(ExitCode::from(BAD_CONFIG));
-    }
-    println!(
-        "{}: {} pool(s), {} replica(s)",
-        args.config.display(),
-        config.pools.len(),
-        config.replicas().count()
-    );
-    for note in notes {
-        println!("{note}");
-    }
     Ok(ExitCode::SUCCESS)
 }
 

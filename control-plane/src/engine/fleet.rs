@@ -15,10 +15,13 @@ use crate::block_hash::Algorithm;
 use crate::config::{PoolConfig, ReplicaConfig};
 
 mod members;
+mod seen;
 
 use members::Numbers;
 pub(super) use members::{Join, NUMBERS};
 pub use members::{JoinError, Member, Standing};
+pub use seen::Details;
+use seen::Seen;
 
 /// Change of a pool's bytes per token below which gateways are not told, in percent.
 const TOLD_CHANGE_PERCENT: u32 = 2;
@@ -88,6 +91,7 @@ struct Replica {
     /// Longest prompt that it takes, in tokens.
     max_model_len: Option<u32>,
     hash_algorithm: Option<Algorithm>,
+    seen: Seen,
 }
 
 impl Replica {
@@ -113,6 +117,7 @@ impl Replica {
             version: None,
             max_model_len: None,
             hash_algorithm: None,
+            seen: Seen::default(),
         }
     }
 

@@ -9,6 +9,7 @@ use axum::response::{IntoResponse, Response};
 use super::{Shared, is_allowed, is_operator, unauthorized};
 use crate::drains::DrainError;
 use crate::engine::state_word;
+use crate::status::others_pickable;
 
 pub(super) async fn drain(
     State(shared): State<Arc<Shared>>,
@@ -43,6 +44,7 @@ async fn set(shared: &Arc<Shared>, headers: &HeaderMap, name: &str, draining: bo
             let pool = found.and_then(|found| shared.engine.pools().get(found.pool));
             let found = found.map(|found| &found.head);
             axum::Json(serde_json::json!({
+                "schema": "prefix-picker.drain/1",
                 "version": 1,
                 "replica": name,
                 "pool": pool.map(|pool| &pool.name),
@@ -50,6 +52,7 @@ async fn set(shared: &Arc<Shared>, headers: &HeaderMap, name: &str, draining: bo
                 "running": found.map(|found| found.running),
                 "waiting": found.map(|found| found.waiting),
                 "changed": changed,
+                "others_pickable": others_pickable(&shared.engine, replica),
             }))
             .into_response()
         }

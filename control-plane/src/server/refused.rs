@@ -14,6 +14,9 @@ pub struct Refused(Mutex<State>);
 struct State {
     said: Option<Instant>,
     since: u64,
+    /// The last one.
+    last: Option<Instant>,
+    ever: u64,
 }
 
 impl Refused {
@@ -21,6 +24,8 @@ impl Refused {
     fn note(&self, now: Instant) -> Option<u64> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         state.since += 1;
+        state.ever += 1;
+        state.last = Some(now);
         let is_due = state
             .said
             .is_none_or(|said| now.saturating_duration_since(said) >= EVERY);
@@ -28,6 +33,13 @@ impl Refused {
             state.said = Some(now);
             std::mem::take(&mut state.since)
         })
+    }
+
+    /// Polls refused since the start, and seconds since the last one; `None`: none was.
+    pub(super) fn last(&self, now: Instant) -> Option<(u64, u64)> {
+        let state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let last = state.last?;
+        Some((state.ever, now.saturating_duration_since(last).as_secs()))
     }
 
     /// Notes one from `peer`, and says so if a line is due. Tokens are secrets and not shown.
@@ -56,6 +68,7 @@ mod tests {
         let begin = Instant::now();
         let at = |seconds| refused.note(begin + Duration::from_secs(seconds));
         let lines = [0, 1, 59, 60, 61, 500].map(at);
+        assert_eq!(refused.last(begin + Duration::from_secs(507)), Some((6, 7)));
         assert_eq!(lines, [Some(1), None, None, Some(3), None, Some(2)]);
     }
 }

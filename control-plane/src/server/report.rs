@@ -22,6 +22,7 @@ pub(super) async fn take(
     match Decisions::decode(&body) {
         Ok(decisions) => {
             shared.engine.report().take(&decisions);
+            shared.engine.live().take(&decisions);
             StatusCode::OK.into_response()
         }
         Err(error) => {

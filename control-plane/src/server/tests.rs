@@ -16,6 +16,7 @@ use crate::serve::Serve;
 mod admin;
 mod news;
 mod report;
+mod status;
 
 struct Running {
     base: String,

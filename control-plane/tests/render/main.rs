@@ -132,7 +132,7 @@ fn json_tells_all_of_it() {
         &[&base[..], &["--secret-file", short.to_str().unwrap()]].concat(),
         &body,
     );
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     assert!(
         err(&output).contains("shorter than 16 bytes"),
         "{}",
@@ -153,7 +153,7 @@ fn why_there_is_no_exact_prompt() {
     let body = r#"{"messages": [{"role": "user", "content": "What is a prefix cache?"}],
         "truncate_prompt_tokens": 5}"#;
     let plain = render(&base, body);
-    assert_eq!(plain.status.code(), Some(3));
+    assert_eq!(plain.status.code(), Some(1));
     assert_eq!(plain.stdout, b"");
     assert!(err(&plain).contains("truncated"), "{}", err(&plain));
     let json = render(&[&base[..], &["--json"]].concat(), body);
@@ -167,7 +167,7 @@ fn why_there_is_no_exact_prompt() {
             .unwrap()
             .contains("end of the prompt")
     );
-    assert_eq!(render(&base, "no JSON").status.code(), Some(3));
+    assert_eq!(render(&base, "no JSON").status.code(), Some(1));
 }
 
 #[test]
@@ -263,7 +263,7 @@ fn a_model_of_the_hugging_face_cache() {
     };
     assert_eq!(out(&program("--model", "org/sim")), chat_text());
     let missing = program("--model", "org/other");
-    assert_eq!(missing.status.code(), Some(1));
+    assert_eq!(missing.status.code(), Some(2));
     assert!(
         err(&missing).contains("hf download org/other"),
         "{}",
@@ -332,7 +332,7 @@ fn conversations_one_line_each() {
         ],
         lines,
     );
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(2));
     assert!(err(&output).contains("broken.jinja"), "{}", err(&output));
 }
 

@@ -52,7 +52,7 @@ fn wrong_arguments_say_what_to_do() {
                 "--request",
                 "-",
             ],
-            1,
+            2,
             "/nonexistent",
         ),
         (
@@ -70,7 +70,7 @@ fn wrong_arguments_say_what_to_do() {
         (&["--template", "x.jinja"], 2, "--conversations"),
         (
             &["--template", "/nonexistent", "--conversations", "-"],
-            1,
+            2,
             "cannot read /nonexistent",
         ),
         (&["--now", "today"], 2, "2026-11-29T18:00:00"),
@@ -168,24 +168,24 @@ fn the_system_and_parsers_are_quoted_once() {
         ]
         .concat(),
         CHAT,
-        1,
+        2,
     );
     once(&said, "No such file or directory");
     let said = with_folder(
         "broken-config",
         &[("tokenizer.json", TOKENIZER), ("config.json", "{,}")],
-        1,
+        2,
     );
     once(&said, "line 1 column 2");
     assert!(said.contains("config.json"), "{said}");
-    let said = with_folder("broken-tokenizer", &[("tokenizer.json", "{,}")], 1);
+    let said = with_folder("broken-tokenizer", &[("tokenizer.json", "{,}")], 2);
     once(&said, "line 1 column 2");
-    let tekken = with_folder("broken-tekken", &[("tekken.json", "{,}")], 1);
+    let tekken = with_folder("broken-tekken", &[("tekken.json", "{,}")], 2);
     once(&tekken, "line 1 column 2");
     let template = Temp::new("broken-bare");
     let template = template.file("t.jinja", "{% if %}");
     let template = template.to_str().unwrap();
-    let said = refused(&["--template", template, "--conversations", "-"], "", 1);
+    let said = refused(&["--template", template, "--conversations", "-"], "", 2);
     once(&said, "syntax error");
     once(&said, "t.jinja");
 }
@@ -211,7 +211,7 @@ fn a_broken_template_is_named_by_its_file() {
             (file, text),
         ];
         let files = &files[usize::from(!file.starts_with("additional"))..];
-        let said = with_folder("broken-template", files, 1);
+        let said = with_folder("broken-template", files, 2);
         assert!(said.contains(file), "{file}: {said}");
         assert_eq!(said.matches("syntax error").count(), 1, "{said}");
         assert!(said.contains(":2)"), "which line: {said}");
@@ -225,7 +225,7 @@ fn what_a_template_says_when_it_fails_is_shown() {
             ("chat_template.jinja", template),
             ("tokenizer.json", TOKENIZER),
         ];
-        with_folder("failing-template", &files, 3)
+        with_folder("failing-template", &files, 1)
     };
     let said = failing("one\n{{ raise_exception('ask nicely') }}");
     assert!(
@@ -239,7 +239,7 @@ fn what_a_template_says_when_it_fails_is_shown() {
 #[test]
 fn a_request_that_cannot_be_read_is_told_where() {
     let args = &CHATS;
-    let said = with_model(args, "{\n  \"messages\": [,]}", 3);
+    let said = with_model(args, "{\n  \"messages\": [,]}", 1);
     assert!(said.contains("line 2 column 16"), "{said}");
     assert!(said.contains("standard input"), "{said}");
     let dir = Temp::new("unreadable-request");
@@ -247,7 +247,7 @@ fn a_request_that_cannot_be_read_is_told_where() {
     let file = file.to_str().unwrap();
     let model = model();
     let args = ["--model-dir", &model, "--request", file];
-    let said = refused(&[&args[..], &CHATS].concat(), "", 3);
+    let said = refused(&[&args[..], &CHATS].concat(), "", 1);
     assert!(
         said.contains("body.json") && said.contains("line 1 column"),
         "{said}"

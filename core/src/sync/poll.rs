@@ -29,6 +29,9 @@ pub struct Poll {
     /// Names of pools that got token-id prompts since the gateway started.
     #[serde(default)]
     pub token_id_pools: Vec<String>,
+    /// The filter's version; empty: it does not tell.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub version: String,
     /// How predictions compared with what engines reported, by pool.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub feedback: Vec<PoolFeedback>,

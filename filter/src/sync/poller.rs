@@ -330,6 +330,7 @@ fn poll(state: &State, host: &impl Host, random: &mut Random) -> Poll {
         profiles: profiles_held(host, [installed, &waiting]),
         wait_ms: WAIT_MS,
         token_id_pools: token_id_pools(host),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
         feedback: Vec::new(),
     }
 }

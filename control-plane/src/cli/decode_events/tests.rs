@@ -4,6 +4,7 @@ use crate::events::tests::golden::vector;
 /// What is printed: standard output, standard error, and how much was bad.
 fn print(text: &str, payload_hex: bool) -> (String, String, u64) {
     let mut printer = Printer {
+        schema: None,
         out: Vec::new(),
         err: Vec::new(),
         bad: 0,

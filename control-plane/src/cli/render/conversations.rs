@@ -19,9 +19,10 @@ pub(super) fn run(
     now: i64,
 ) -> anyhow::Result<ExitCode> {
     let source = String::from_utf8(super::read(template)?)
-        .with_context(|| format!("{} is not UTF-8", template.display()))?;
-    let template =
-        BareTemplate::compile(&source).with_context(|| template.display().to_string())?;
+        .with_context(|| format!("{} is not UTF-8", template.display()));
+    let source = crate::cli::usable(source)?;
+    let compiled = BareTemplate::compile(&source).with_context(|| template.display().to_string());
+    let template = crate::cli::usable(compiled)?;
     let mut out = Vec::new();
     let file = super::name(conversations);
     let lines = super::read(conversations)?;

@@ -50,7 +50,7 @@ pub(super) fn run(model: &model::Args, args: &Args, now: Option<i64>) -> anyhow:
     let (pool, compiled) = match model::load(model) {
         Ok(loaded) => loaded,
         Err(ModelError::Arguments(what)) => return Ok(super::refuse(&what)),
-        Err(ModelError::Files(error)) => return Err(error),
+        Err(ModelError::Files(error)) => return crate::cli::usable(Err(error)),
     };
     let profile = compiled.profile();
     // Given as local time; the profile's offset is added again when it is shown.
@@ -76,7 +76,7 @@ pub(super) fn run(model: &model::Args, args: &Args, now: Option<i64>) -> anyhow:
     }
     let hashing = Hashing {
         pool,
-        secret: secret(args.secret_file.as_deref())?,
+        secret: crate::cli::usable(secret(args.secret_file.as_deref()))?,
         is_test_secret: args.secret_file.is_none(),
         lora: args.lora.clone(),
         salt: parsed.ok().and_then(|request| request.cache_salt),
@@ -106,7 +106,7 @@ fn print_plain(rendered: Result<Prompt, (Skip, String)>) -> anyhow::Result<ExitC
         Ok(Prompt::TokenIds(ids)) => super::print(serde_json::to_string(&ids)?.as_bytes())?,
         Err((skip, why)) => {
             eprintln!("prefix-picker render: no exact prompt ({skip}): {why}");
-            return Ok(ExitCode::from(super::NOT_EXACT));
+            return Ok(ExitCode::FAILURE);
         }
     }
     Ok(ExitCode::SUCCESS)

@@ -34,6 +34,7 @@ impl Gateway {
             profiles: self.profiles.keys().copied().collect(),
             wait_ms: 0,
             token_id_pools: vec![],
+            version: String::new(),
             feedback: vec![],
         }
     }

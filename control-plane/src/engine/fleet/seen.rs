@@ -1,0 +1,67 @@
+//! What is shown of a replica, and no decision is made of.
+
+use prefix_picker_core::ids::ReplicaIndex;
+
+use super::{Fleet, Standing};
+use crate::live::Counted;
+use crate::live::window::Window;
+
+/// Kept with each replica.
+#[derive(Debug, Default)]
+pub(super) struct Seen {
+    /// When its last batch of events was applied, by [`Fleet::ramp`]'s clock.
+    heard_ms: Option<u64>,
+    cache: Window<Counted>,
+}
+
+/// A replica, as it is shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Details {
+    /// What its health said last; `None`: not asked yet.
+    pub healthy: Option<bool>,
+    /// What is known of it follows its engine.
+    pub synced: bool,
+    /// An operator took it out of service.
+    pub draining: bool,
+    /// What is said of it by whoever lists it.
+    pub standing: Standing,
+    /// Its engine's version.
+    pub version: Option<String>,
+    /// Since its last batch of events, in milliseconds, to the interval of scrapes.
+    pub event_age_ms: Option<u64>,
+    /// Its engine's counters over the last ten minutes.
+    pub cache: Counted,
+}
+
+impl Fleet {
+    /// A batch of a replica's events was applied.
+    pub(in crate::engine) fn heard(&mut self, replica: ReplicaIndex) {
+        let now_ms = self.now_ms;
+        if let Some(found) = self.get(replica) {
+            found.seen.heard_ms = Some(now_ms);
+        }
+    }
+
+    /// An engine's counters have moved by so much.
+    pub(in crate::engine) fn counted(&mut self, replica: ReplicaIndex, counted: Counted) {
+        let now_ms = self.now_ms;
+        if let Some(found) = self.get(replica) {
+            found.seen.cache.add(now_ms, &counted);
+        }
+    }
+
+    /// `None`: it is not there.
+    pub(in crate::engine) fn details(&mut self, replica: ReplicaIndex) -> Option<Details> {
+        let now_ms = self.now_ms;
+        let found = self.get(replica)?;
+        Some(Details {
+            healthy: found.healthy,
+            synced: found.synced,
+            draining: found.draining,
+            standing: found.standing,
+            version: found.version.clone(),
+            event_age_ms: found.seen.heard_ms.map(|at| now_ms.saturating_sub(at)),
+            cache: found.seen.cache.sum(now_ms),
+        })
+    }
+}

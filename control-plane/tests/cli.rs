@@ -1,0 +1,424 @@
+//! What all commands keep to: help with examples that can be parsed, exit codes, JSON with a schema.
+
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test
+
+mod common;
+
+use std::io::Write as _;
+use std::path::PathBuf;
+use std::process::{Child, Output, Stdio};
+use std::time::{Duration, Instant};
+
+use common::{Temp, model, program};
+use serde_json::Value;
+
+/// All commands, by clap's own list.
+fn commands() -> Vec<clap::Command> {
+    let all = prefix_picker::cli::command();
+    all.get_subcommands().cloned().collect()
+}
+
+fn run(args: &[&str]) -> Output {
+    program().args(args).stdin(Stdio::null()).output().unwrap()
+}
+
+fn code(args: &[&str]) -> i32 {
+    let output = run(args);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    output
+        .status
+        .code()
+        .unwrap_or_else(|| panic!("{args:?} was killed: {said}"))
+}
+
+/// The examples of a help text, as lines.
+fn examples(help: &str) -> Vec<String> {
+    let lines = help.lines().skip_while(|line| *line != "Examples:").skip(1);
+    let lines = lines.take_while(|line| line.starts_with("  "));
+    lines.map(|line| line.trim().to_owned()).collect()
+}
+
+/// A shell's view of a simple line: words, up to where its output goes.
+fn words(line: &str) -> Vec<String> {
+    let line = line.split(['>', '|']).next().unwrap();
+    let words = line.split_whitespace().map(str::to_owned);
+    words
+        .skip_while(|word| word.contains('=') && !word.starts_with("--"))
+        .collect()
+}
+
+#[test]
+fn every_command_has_examples_that_can_be_parsed_and_tells_its_exit_codes() {
+    let names: Vec<String> = commands().iter().map(|c| c.get_name().to_owned()).collect();
+    assert!(names.len() >= 10, "{names:?}");
+    for name in std::iter::once(None).chain(names.iter().map(Some)) {
+        let args: Vec<&str> = name
+            .map(String::as_str)
+            .into_iter()
+            .chain(["--help"])
+            .collect();
+        let output = run(&args);
+        assert_eq!(output.status.code(), Some(0), "{name:?}");
+        let help = String::from_utf8(output.stdout).unwrap();
+        assert!(help.contains("Exit codes"), "{name:?}: {help}");
+        let examples = examples(&help);
+        let own = format!("prefix-picker {}", name.map_or("", String::as_str));
+        assert!(
+            examples.iter().any(|example| example.contains(&own)),
+            "{name:?} has no examples: {help}"
+        );
+        for example in examples {
+            let words = words(&example);
+            assert_eq!(words[0], "prefix-picker", "{example}");
+            let parsed = prefix_picker::cli::command().try_get_matches_from(&words);
+            assert!(parsed.is_ok(), "{example}: {}", parsed.unwrap_err());
+        }
+    }
+}
+
+/// Every command that prints data has `--json`.
+#[test]
+fn every_command_that_prints_data_has_json() {
+    for command in commands() {
+        let name = command.get_name();
+        if matches!(name, "serve" | "completions") {
+            continue;
+        }
+        let has = command
+            .get_arguments()
+            .any(|arg| arg.get_long() == Some("json"));
+        assert!(has, "{name} has no --json");
+    }
+}
+
+#[test]
+fn arguments_and_files_that_cannot_be_used_end_with_2() {
+    let dir = Temp::new("cli-2");
+    let token = dir.file("token", "a-token");
+    let token = token.to_str().unwrap();
+    let empty = dir.file("empty", "");
+    let empty = empty.to_str().unwrap();
+    let body = dir.file("body.json", "{");
+    let body = body.to_str().unwrap();
+    let path = "/v1/chat/completions";
+    for name in commands().iter().map(clap::Command::get_name) {
+        assert_eq!(code(&[name, "--no-such-option"]), 2, "{name}");
+    }
+    let cases: &[&[&str]] = &[
+        &[],
+        &["no-such-command"],
+        &["check"],
+        &["check", "/nowhere.yaml"],
+        &["check", empty],
+        &["check", "--config", "/nowhere.yaml"],
+        &["check", empty, "--config", empty],
+        &["serve", "--config", "/nowhere.yaml"],
+        &["completions", "tcsh-2000"],
+        &["decode-events", "/nowhere.jsonl"],
+        &["drain", "a", "--token-file", "/nowhere"],
+        &["drain", "a", "--token-file", empty],
+        &["undrain", "a", "--token-file", token, "--url", "ftp://host"],
+        &["report", "--token-file", token, "--since", "1x"],
+        &["report", "--token-file", token, "--url", "nonsense"],
+        &[
+            "explain",
+            "--token-file",
+            token,
+            "--path",
+            path,
+            "--request",
+            "/nowhere",
+        ],
+        &[
+            "explain",
+            "--token-file",
+            token,
+            "--path",
+            path,
+            "--request",
+            body,
+        ],
+        &[
+            "render",
+            "--model-dir",
+            "/nowhere",
+            "--path",
+            path,
+            "--request",
+            body,
+        ],
+        &["top", "--url", "nonsense"],
+        &["top", "--interval", "0"],
+    ];
+    for args in cases {
+        assert_eq!(code(args), 2, "{args:?}");
+    }
+}
+
+#[test]
+fn what_fails_or_says_no_ends_with_1() {
+    let dir = Temp::new("cli-1");
+    let token = dir.file("token", "a-token");
+    let token = token.to_str().unwrap();
+    let body = dir.file(
+        "body.json",
+        r#"{"messages": [], "truncate_prompt_tokens": 3}"#,
+    );
+    let body = body.to_str().unwrap();
+    let capture = dir.file("capture.jsonl", "{\"frames_b64\": [\"!\"]}\n");
+    let capture = capture.to_str().unwrap();
+    let path = "/v1/chat/completions";
+    // Nobody listens on this port.
+    let url = "http://127.0.0.1:9";
+    let model = model();
+    let cases: &[&[&str]] = &[
+        &["decode-events", capture],
+        &["drain", "a", "--token-file", token, "--url", url],
+        &["undrain", "a", "--token-file", token, "--url", url],
+        &["report", "--token-file", token, "--url", url],
+        &[
+            "explain",
+            "--token-file",
+            token,
+            "--url",
+            url,
+            "--path",
+            path,
+            "--request",
+            body,
+        ],
+        &[
+            "render",
+            "--model-dir",
+            &model,
+            "--path",
+            path,
+            "--request",
+            body,
+        ],
+        &["top", "--url", url],
+        &["top", "--url", "http://[::1]:9", "--json"],
+    ];
+    for args in cases {
+        assert_eq!(code(args), 1, "{args:?}");
+    }
+}
+
+#[test]
+fn completions_know_every_command() {
+    for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
+        let output = run(&["completions", shell]);
+        assert_eq!(output.status.code(), Some(0), "{shell}");
+        let script = String::from_utf8(output.stdout).unwrap();
+        for command in commands() {
+            assert!(
+                script.contains(command.get_name()),
+                "{shell}: {}",
+                command.get_name()
+            );
+        }
+    }
+    // A reader that goes away is no failure.
+    let mut child = program()
+        .args(["completions", "bash"])
+        .stdout(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    assert_eq!(child.wait().unwrap().code(), Some(0));
+    // What bash is given, bash can read.
+    let script = run(&["completions", "bash"]).stdout;
+    let mut bash = std::process::Command::new("bash")
+        .arg("-n")
+        .stdin(Stdio::piped())
+        .spawn()
+        .unwrap();
+    bash.stdin.take().unwrap().write_all(&script).unwrap();
+    assert!(bash.wait().unwrap().success());
+}
+
+/// A control plane with two replicas that are not there.
+struct Running {
+    child: Child,
+    url: String,
+    dir: Temp,
+}
+
+impl Running {
+    fn start(name: &str) -> Self {
+        let dir = Temp::new(name);
+        let port = std::net::TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .port();
+        let config = Self::config(&dir, port);
+        let mut command = program();
+        command
+            .args(["serve", "--config"])
+            .arg(config)
+            .stdout(Stdio::null())
+            .stderr(Stdio::null());
+        let running = Self {
+            child: command.spawn().unwrap(),
+            url: format!("http://127.0.0.1:{port}"),
+            dir,
+        };
+        let begin = Instant::now();
+        while code(&["top", "--json", "--url", &running.url]) != 0 {
+            assert!(
+                begin.elapsed() < Duration::from_secs(30),
+                "it does not answer"
+            );
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        running
+    }
+
+    fn config(dir: &Temp, port: u16) -> PathBuf {
+        let text = format!(
+            "
+listen: 127.0.0.1:{port}
+tokens: [a-token]
+admin_tokens: [an-operators-token]
+data_dir: {}
+startup_grace_ms: 0
+pools:
+  - name: demo
+    model_dir: {}
+    models: [demo]
+    clusters: [pool]
+    replicas:
+      - {{name: a, endpoint: '127.0.0.1:1', events: 'tcp://127.0.0.1:2'}}
+      - {{name: b, endpoint: '[::1]:3', events: 'tcp://[::1]:4'}}
+",
+            dir.0.join("state").display(),
+            model(),
+        );
+        dir.file("config.yaml", &text)
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn json(args: &[&str]) -> Value {
+    let output = run(args);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(0), "{args:?}: {said}");
+    let text = String::from_utf8(output.stdout).unwrap();
+    serde_json::from_str(&text).unwrap_or_else(|error| panic!("{args:?}: {error}: {text}"))
+}
+
+#[test]
+fn json_has_a_schema_with_a_version() {
+    let running = Running::start("cli-json");
+    let url = running.url.as_str();
+    let file = |name: &str, text: &str| running.dir.file(name, text).to_str().unwrap().to_owned();
+    let token = file("token", "a-token");
+    let admin = file("admin", "an-operators-token");
+    let body = file(
+        "body.json",
+        r#"{"model": "demo", "messages": [{"role": "user", "content": "Hello"}]}"#,
+    );
+    let config = running.dir.0.join("config.yaml");
+    let config = config.to_str().unwrap();
+    let path = "/v1/chat/completions";
+    let model = model();
+    let cases: &[(&[&str], &str)] = &[
+        (&["check", config, "--json"], "prefix-picker.check/1"),
+        (
+            &["check", "--config", config, "--json"],
+            "prefix-picker.check/1",
+        ),
+        (
+            &["drain", "a", "--token-file", &admin, "--url", url, "--json"],
+            "prefix-picker.drain/1",
+        ),
+        (
+            &[
+                "undrain",
+                "a",
+                "--token-file",
+                &admin,
+                "--url",
+                url,
+                "--json",
+            ],
+            "prefix-picker.drain/1",
+        ),
+        (
+            &["report", "--token-file", &token, "--url", url, "--json"],
+            "prefix-picker.report/1",
+        ),
+        (
+            &[
+                "explain",
+                "--token-file",
+                &token,
+                "--url",
+                url,
+                "--path",
+                path,
+                "--request",
+                &body,
+                "--json",
+            ],
+            "prefix-picker.explain/1",
+        ),
+        (
+            &[
+                "render",
+                "--model-dir",
+                &model,
+                "--path",
+                path,
+                "--request",
+                &body,
+                "--json",
+            ],
+            "prefix-picker.render/1",
+        ),
+        (&["top", "--url", url, "--json"], "prefix-picker.status/1"),
+    ];
+    for (args, schema) in cases {
+        assert_eq!(json(args)["schema"], *schema, "{args:?}");
+    }
+    // All errors of a configuration, each with its place.
+    let broken = file("broken.yaml", "lisen: 1\npools: []\n");
+    let output = run(&["check", &broken, "--json"]);
+    assert_eq!(output.status.code(), Some(2));
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    assert_eq!(told["ok"], false);
+    assert!(told["errors"].as_array().unwrap().len() >= 2, "{told}");
+    assert!(
+        told["errors"]
+            .as_array()
+            .unwrap()
+            .iter()
+            .any(|error| error["path"] == "lisen")
+    );
+
+    // Nobody is left to serve the pool.
+    let output = run(&["drain", "b", "--token-file", &admin, "--url", url]);
+    assert_eq!(output.status.code(), Some(0));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(
+        said.contains("warning: no other replica of pool demo may get requests"),
+        "{said}"
+    );
+    // Not on a terminal it is printed once. What it is made of may be half a second old.
+    std::thread::sleep(Duration::from_millis(600));
+    let output = run(&["top", "--url", url]);
+    let shown = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.code(), Some(0));
+    assert!(
+        shown.contains("draining") && shown.contains("by reason:"),
+        "{shown}"
+    );
+    assert!(!shown.contains('\u{1b}'), "{shown}");
+}
