@@ -4,6 +4,8 @@
 //! they do. Where there is no Chromium or no node, it says so and nothing is tested. Screenshots go to
 //! `.run/page/`. `HOLD=1` leaves it running for a look.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test
+
 use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
@@ -183,7 +185,7 @@ fn told(engine: &Engine, round: u64) -> Decisions {
             prompt_tokens: prompt,
             chosen_tokens: cached,
             served_tokens: cached,
-            told: (n % 6 > 0).then_some(Told {
+            told: (!n.is_multiple_of(6)).then_some(Told {
                 prompt_tokens: prompt,
                 cached_tokens: cached,
             }),
