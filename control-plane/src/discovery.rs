@@ -27,6 +27,26 @@ pub struct News {
     pub pool: usize,
     /// All that is listed now, or why that is not known.
     pub list: Result<Vec<Found>, Failure>,
+    /// A part of the list could not be had, and is as it was.
+    pub partly: Option<Failure>,
+}
+
+impl News {
+    fn list(pool: usize, list: Vec<Found>) -> Self {
+        Self {
+            pool,
+            list: Ok(list),
+            partly: None,
+        }
+    }
+
+    fn failure(pool: usize, why: Failure) -> Self {
+        Self {
+            pool,
+            list: Err(why),
+            partly: None,
+        }
+    }
 }
 
 /// Why it is not known who is there. The last list stays in force.

@@ -35,9 +35,14 @@ pub async fn run(pool: usize, config: DiscoveryConfig, dns: DnsConfig, news: mps
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let list = lookup.look_up().await;
-        let list = list.map(|endpoints| found(&endpoints, &config));
-        if news.send(News { pool, list }).await.is_err() {
+        let told = match lookup.look_up().await {
+            Ok(endpoints) => News {
+                partly: lookup.partly.take(),
+                ..News::list(pool, found(&endpoints, &config))
+            },
+            Err(why) => News::failure(pool, why),
+        };
+        if news.send(told).await.is_err() {
             return;
         }
     }
@@ -73,6 +78,8 @@ struct Lookup {
     resolver: Option<TokioResolver>,
     /// The last addresses of each name, for when it cannot be looked up.
     known: BTreeMap<(String, RecordType), Vec<IpAddr>>,
+    /// Why a part of the last look-up is as it was.
+    partly: Option<Failure>,
 }
 
 impl Lookup {
@@ -81,6 +88,7 @@ impl Lookup {
             dns,
             resolver: None,
             known: BTreeMap::new(),
+            partly: None,
         }
     }
 
@@ -109,12 +117,13 @@ impl Lookup {
         };
         let mut endpoints = BTreeSet::new();
         let mut known = BTreeMap::new();
-        let mut failure = None;
-        let mut no_name = false;
+        let (mut failure, mut answered, mut no_name) = (None, false, false);
         for (target, port) in targets.iter().take(REPLICAS_MAX) {
             for family in [RecordType::A, RecordType::AAAA] {
                 let key = (target.clone(), family);
-                let found = match addresses(&resolver, target, family).await {
+                let answer = addresses(&resolver, target, family).await;
+                answered |= !matches!(answer, Answer::Failed(_));
+                let found = match answer {
                     Answer::Some(found) => found,
                     Answer::None(not_there) => {
                         no_name |= not_there;
@@ -129,12 +138,10 @@ impl Lookup {
                 known.insert(key, found);
             }
         }
-        if endpoints.is_empty() {
+        if endpoints.is_empty() || !answered {
             return Err(failure.unwrap_or_else(|| none(&name, "A or AAAA", no_name)));
         }
-        if let Some(failure) = failure {
-            tracing::debug!(name, why = failure.text, "some addresses are as they were");
-        }
+        self.partly = failure;
         self.known = known;
         Ok(endpoints)
     }

@@ -64,8 +64,7 @@ pub async fn run(
 }
 
 async fn tell(news: &mpsc::Sender<News>, pool: usize, why: Failure) -> Option<()> {
-    let list = Err(why);
-    news.send(News { pool, list }).await.ok()
+    news.send(News::failure(pool, why)).await.ok()
 }
 
 struct Follower {
@@ -254,8 +253,7 @@ impl Follower {
             }
             self.without = without;
         }
-        let (pool, list) = (self.pool, Ok(found));
-        self.news.send(News { pool, list }).await.ok()
+        self.news.send(News::list(self.pool, found)).await.ok()
     }
 }
 

@@ -190,22 +190,18 @@ impl Discovery {
         };
         let metrics = &self.parts.metrics;
         match news.list {
-            Err(failure) => {
-                let kind = failure.kind.as_str();
-                let labels = FailureLabels {
-                    pool: pool.name.clone(),
-                    kind,
-                };
-                metrics.discovery_failures.get_or_create(&labels).inc();
-                pool.complain(failure);
-            }
+            Err(failure) => pool.failed(metrics, failure),
             Ok(list) => {
                 // Whole seconds do.
                 #[allow(clippy::cast_possible_truncation)]
                 let now = unix_seconds() as i64;
                 metrics.discovery_success.get_or_create(&labels).set(now);
-                if pool.failing.take().is_some() {
-                    tracing::info!(pool = %pool.name, "discovery works again");
+                match news.partly {
+                    Some(failure) => pool.failed(metrics, failure),
+                    None if pool.failing.take().is_some() => {
+                        tracing::info!(pool = %pool.name, "discovery works again");
+                    }
+                    None => {}
                 }
                 let commands = pool.set.take(list, now_ms);
                 self.carry_out(news.pool, commands).await;
@@ -377,6 +373,15 @@ impl Pool {
         metrics.discovery_changes.get_or_create(&labels).inc();
     }
 
+    fn failed(&mut self, metrics: &Metrics, failure: Failure) {
+        let labels = FailureLabels {
+            pool: self.name.clone(),
+            kind: failure.kind.as_str(),
+        };
+        metrics.discovery_failures.get_or_create(&labels).inc();
+        self.complain(failure);
+    }
+
     /// Once, and again now and then.
     fn complain(&mut self, failure: Failure) {
         let replicas = self.slots.len();
@@ -391,7 +396,7 @@ impl Pool {
         if due {
             tracing::warn!(
                 pool = %self.name, kind = failure.kind.as_str(), replicas,
-                "discovery fails, the last list stays in force: {}", failure.text
+                "discovery fails, what was listed last stays in force: {}", failure.text
             );
             self.failing = Some((failure, Instant::now()));
         }

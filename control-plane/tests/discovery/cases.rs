@@ -6,8 +6,11 @@ use prefix_picker_core::sync::ReplicaState::{Down, Draining, Ready};
 use serde_json::json;
 
 use super::api::{pod, set_ready};
+use super::dns_server::{self, Server};
 use super::engines::{BLOCKS, Says};
-use super::{ControlPlane, kubernetes, temp, world};
+use super::{ControlPlane, Engines, kubernetes, temp, world};
+use hickory_resolver::proto::op::ResponseCode;
+use hickory_resolver::proto::rr::RecordType;
 
 const LABELS: &str = "label_selector: app=vllm, port: PORT";
 
@@ -326,5 +329,62 @@ async fn who_clashes_waits_until_the_other_is_gone() {
     api.delete_pod("a");
     cp.until_states(&[("b", Ready)]).await;
     cp.until("blocks", |cp| cp.blocks("b") == BLOCKS).await;
+    cp.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn addresses_in_the_dns_come_flap_and_stay_when_it_fails() {
+    let (server, mut engines) = (Server::start().await, Engines::start().await);
+    let (_temp, dir) = temp("dns");
+    let v6 = std::net::TcpListener::bind("[::1]:0").is_ok();
+    let other = if v6 { "::1" } else { "127.7.0.2" };
+    engines.run("127.7.0.1", 1).await;
+    engines.run(other, 2).await;
+    let ports = engines.ports;
+    let name = |ip: &str| std::net::SocketAddr::new(ip.parse().unwrap(), ports.http).to_string();
+    let (a, b) = (name("127.7.0.1"), name(other));
+    server.set_addresses("vllm.test", &["127.7.0.1"]);
+    let discovery = format!(
+        "dns: {{name: vllm.test, port: {}, interval_ms: 100, server: '{}'}}, events_port: {}, replay_port: {}",
+        ports.http, server.address, ports.events, ports.replay
+    );
+    let cp = ControlPlane::start(&dir, &discovery).await;
+    cp.until_states(&[(&a, Ready)]).await;
+    server.set_addresses("vllm.test", &["127.7.0.1", other]);
+    cp.until_states(&[(&a, Ready), (&b, Ready)]).await;
+    cp.until("blocks", |cp| {
+        cp.blocks(&a) == BLOCKS && cp.blocks(&b) == BLOCKS
+    })
+    .await;
+
+    // Not listed for a moment: no requests, and all that is known stays.
+    server.set_addresses("vllm.test", &[other]);
+    cp.until_states(&[(&a, Draining), (&b, Ready)]).await;
+    server.set_addresses("vllm.test", &["127.7.0.1", other]);
+    cp.until_states(&[(&a, Ready), (&b, Ready)]).await;
+    assert_eq!((cp.blocks(&a), cp.blocks(&b)), (BLOCKS, BLOCKS));
+    assert_eq!(
+        cp.metric("prefix_picker_discovery_changes_total{pool=\"one\",change=\"added\"}")
+            .await,
+        Some(2.0)
+    );
+
+    // A server that fails, or has an empty answer, takes nobody away.
+    for (kind, says) in [
+        ("server", dns_server::Says::Code(ResponseCode::ServFail)),
+        ("empty", dns_server::Says::Records(vec![])),
+        ("not_found", dns_server::Says::Code(ResponseCode::NXDomain)),
+    ] {
+        for family in [RecordType::A, RecordType::AAAA] {
+            server.set("vllm.test", family, says.clone());
+        }
+        let line =
+            format!("prefix_picker_discovery_failures_total{{pool=\"one\",kind=\"{kind}\"}}");
+        while cp.metric(&line).await.unwrap_or(0.0) < 2.0 {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        tokio::time::sleep(Duration::from_millis(300)).await;
+        cp.until_states(&[(&a, Ready), (&b, Ready)]).await;
+    }
     cp.stop().await;
 }

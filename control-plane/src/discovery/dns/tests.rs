@@ -1,134 +1,25 @@
 //! Against a DNS server of our own, over UDP and TCP.
 
-use std::collections::HashMap;
 use std::str::FromStr;
-use std::sync::{Arc, Mutex};
 
-use hickory_resolver::proto::op::Message;
+use hickory_resolver::proto::op::ResponseCode;
+use hickory_resolver::proto::rr::Name;
 use hickory_resolver::proto::rr::rdata::SRV;
-use hickory_resolver::proto::rr::{Name, Record};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, UdpSocket};
 
 use super::*;
 
-/// What the server says of a name and kind.
-#[derive(Clone, Debug)]
-enum Says {
-    Records(Vec<RData>),
-    Code(ResponseCode),
-    Nothing,
-}
+#[path = "../../../tests/discovery/dns_server.rs"]
+mod dns_server;
 
-type Zone = Arc<Mutex<HashMap<(String, RecordType), Says>>>;
+use dns_server::{Says, Server};
 
-/// The longest answer over UDP.
-const UDP_MAX: usize = 1_200;
-
-struct Server {
-    zone: Zone,
-    address: SocketAddr,
-}
-
-fn answer(zone: &Zone, question: &[u8]) -> Option<Message> {
-    let question = Message::from_vec(question).unwrap();
-    let query = question.queries[0].clone();
-    let name = query.name().to_string();
-    let key = (name.trim_end_matches('.').to_owned(), query.query_type());
-    let zone = zone.lock().unwrap();
-    let known = zone.keys().any(|(name, _)| *name == key.0);
-    let says = zone.get(&key).cloned().unwrap_or(if known {
-        Says::Records(vec![])
-    } else {
-        Says::Code(ResponseCode::NXDomain)
-    });
-    let mut answer = Message::response(question.metadata.id, question.metadata.op_code);
-    answer.metadata.recursion_available = true;
-    answer.add_query(query.clone());
-    match says {
-        Says::Nothing => return None,
-        Says::Code(code) => answer.metadata.response_code = code,
-        Says::Records(records) => {
-            for data in records {
-                // A long time to live: nothing is kept that long.
-                answer.add_answer(Record::from_rdata(query.name().clone(), 3600, data));
-            }
-        }
-    }
-    Some(answer)
-}
-
-impl Server {
-    async fn start() -> Self {
-        let zone = Zone::default();
-        let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-        let address = udp.local_addr().unwrap();
-        let tcp = TcpListener::bind(address).await.unwrap();
-        let known = zone.clone();
-        tokio::spawn(async move {
-            let mut bytes = [0; 4096];
-            while let Ok((len, peer)) = udp.recv_from(&mut bytes).await {
-                let Some(answer) = answer(&known, &bytes[..len]) else {
-                    continue;
-                };
-                let mut out = answer.to_vec().unwrap();
-                if out.len() > UDP_MAX {
-                    out = answer.truncate().to_vec().unwrap();
-                }
-                udp.send_to(&out, peer).await.unwrap();
-            }
-        });
-        let known = zone.clone();
-        tokio::spawn(async move {
-            while let Ok((mut socket, _)) = tcp.accept().await {
-                let known = known.clone();
-                tokio::spawn(async move {
-                    while let Ok(len) = socket.read_u16().await {
-                        let mut bytes = vec![0; len.into()];
-                        socket.read_exact(&mut bytes).await.unwrap();
-                        let Some(answer) = answer(&known, &bytes) else {
-                            continue;
-                        };
-                        let out = answer.to_vec().unwrap();
-                        socket
-                            .write_u16(out.len().try_into().unwrap())
-                            .await
-                            .unwrap();
-                        socket.write_all(&out).await.unwrap();
-                    }
-                });
-            }
-        });
-        Self { zone, address }
-    }
-
-    fn set(&self, name: &str, kind: RecordType, says: Says) {
-        self.zone
-            .lock()
-            .unwrap()
-            .insert((name.to_owned(), kind), says);
-    }
-
-    fn set_addresses(&self, name: &str, addresses: &[&str]) {
-        let parsed = || addresses.iter().map(|text| text.parse::<IpAddr>().unwrap());
-        let data = |ip: IpAddr| match ip {
-            IpAddr::V4(ip) => RData::A(ip.into()),
-            IpAddr::V6(ip) => RData::AAAA(ip.into()),
-        };
-        let (v4, v6): (Vec<_>, Vec<_>) = parsed().partition(IpAddr::is_ipv4);
-        let records = |ips: Vec<IpAddr>| Says::Records(ips.into_iter().map(data).collect());
-        self.set(name, RecordType::A, records(v4));
-        self.set(name, RecordType::AAAA, records(v6));
-    }
-
-    fn lookup(&self, records: Records) -> Lookup {
-        Lookup::new(DnsConfig {
-            name: "vllm.test".into(),
-            records,
-            interval_ms: 100,
-            server: Some(self.address),
-        })
-    }
+fn lookup(server: &Server, records: Records) -> Lookup {
+    Lookup::new(DnsConfig {
+        name: "vllm.test".into(),
+        records,
+        interval_ms: 100,
+        server: Some(server.address),
+    })
 }
 
 fn endpoints(found: Result<BTreeSet<SocketAddr>, Failure>) -> Vec<String> {
@@ -142,7 +33,7 @@ fn kind(found: Result<BTreeSet<SocketAddr>, Failure>) -> Kind {
 #[tokio::test]
 async fn addresses_of_both_families_are_found() {
     let server = Server::start().await;
-    let mut lookup = server.lookup(Records::Addresses(8000));
+    let mut lookup = lookup(&server, Records::Addresses(8000));
     server.set_addresses("vllm.test", &["10.0.0.2", "10.0.0.1", "fd00::1"]);
     assert_eq!(
         endpoints(lookup.look_up().await),
@@ -161,7 +52,7 @@ async fn addresses_of_both_families_are_found() {
 #[tokio::test]
 async fn what_cannot_be_found_out_is_a_failure() {
     let server = Server::start().await;
-    let mut lookup = server.lookup(Records::Addresses(8000));
+    let mut lookup = lookup(&server, Records::Addresses(8000));
     let failure = lookup.look_up().await.unwrap_err();
     assert_eq!(
         (failure.kind, failure.text.as_str()),
@@ -191,12 +82,20 @@ async fn what_cannot_be_found_out_is_a_failure() {
         endpoints(lookup.look_up().await),
         ["10.0.0.2:8000", "[fd00::1]:8000"]
     );
+    assert_eq!(lookup.partly.take().unwrap().kind, Kind::Server);
+    // Where nothing at all can be had, that is said.
+    server.set(
+        "vllm.test",
+        RecordType::A,
+        Says::Code(ResponseCode::ServFail),
+    );
+    assert_eq!(kind(lookup.look_up().await), Kind::Server);
 }
 
 #[tokio::test]
 async fn srv_records_tell_hosts_and_ports() {
     let server = Server::start().await;
-    let mut lookup = server.lookup(Records::Srv);
+    let mut lookup = lookup(&server, Records::Srv);
     assert_eq!(kind(lookup.look_up().await), Kind::NotFound);
     let srv = |port, host: &str| RData::SRV(SRV::new(0, 1, port, Name::from_str(host).unwrap()));
     let records = vec![

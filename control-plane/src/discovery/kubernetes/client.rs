@@ -128,3 +128,65 @@ fn of_status(status: &Status, resource: &str, verb: &str, namespace: &str) -> Fa
         ),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Pods;
+    use crate::discovery::kubernetes::pool::{VERSIONS, resource};
+
+    #[test]
+    fn what_is_refused_is_said_with_verb_and_resource() {
+        let status = |code: u16, message: &str| Status::failure(message, "").with_code(code);
+        let said =
+            "pods is forbidden: User \"system:serviceaccount:ml:pp\" cannot list resource \"pods\"";
+        let failure = of_status(&status(403, said), "pods", "list", "ml");
+        assert_eq!(failure.kind, Kind::Forbidden);
+        assert_eq!(
+            failure.text,
+            format!(
+                "cannot list pods in namespace \"ml\": 403 {said}; give the control plane's service account a Role with the \
+                 verbs get, list and watch on it"
+            )
+        );
+        let kinds = [401, 404, 410, 500]
+            .map(|code| of_status(&status(code, ""), "pods", "watch", "ml").kind);
+        assert_eq!(
+            kinds,
+            [Kind::Forbidden, Kind::NotFound, Kind::Gone, Kind::Server]
+        );
+    }
+
+    /// Over TLS as well: what encrypts is chosen at run time.
+    #[tokio::test]
+    async fn who_is_not_there_is_unreachable() {
+        for url in ["https://127.0.0.1:1", "http://[::1]:1"] {
+            let of = KubernetesConfig {
+                namespace: Some("ml".into()),
+                pods: Pods::Labels("app=vllm".into()),
+                port: None,
+                kubeconfig: None,
+                api_server: Some(url.into()),
+                token_file: None,
+                ca_file: None,
+            };
+            let cluster = Cluster::connect(&of).await.unwrap();
+            let api: Api<super::super::pool::PoolObject> = cluster.api(&resource(VERSIONS[0]));
+            let error = api.get("p").await.unwrap_err();
+            let why = failure(&error, "inferencepools", "get", "ml");
+            assert_eq!(why.kind, Kind::Unreachable, "{}", why.text);
+        }
+        let of = KubernetesConfig {
+            namespace: None,
+            pods: Pods::Labels("app=vllm".into()),
+            port: None,
+            kubeconfig: Some("/nowhere/kubeconfig".into()),
+            api_server: None,
+            token_file: None,
+            ca_file: None,
+        };
+        let why = Cluster::connect(&of).await.err().unwrap();
+        assert_eq!(why.kind, Kind::Client);
+        assert!(why.text.contains("/nowhere/kubeconfig"), "{}", why.text);
+    }
+}
