@@ -37,7 +37,7 @@ traffic: ## 12 conversations of 5 turns through what `make run` started
 stop: ## ends what `make run` started
 	@tools/run.sh stop
 
-test: test-native test-filter test-wasm test-manifests test-release e2e-short test-clients ## everything: native tests, the wasm tests, a short end-to-end run in real Envoy, manifests, clients
+test: test-native test-filter test-wasm test-manifests test-release e2e-short test-clients test-walk ## everything: native tests, the wasm tests, a short end-to-end run in real Envoy, manifests, clients, README's commands
 
 test-native: tokenizers
 	cargo test

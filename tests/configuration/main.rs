@@ -1,4 +1,4 @@
-//! docs/configuration.md is made of the documented fields in the source, and a field that is documented
+//! What is written about the project is true of it: docs/configuration.md is made of the documented fields in the source, and a field that is documented
 //! is one that the programs take, with the default that it says.
 //!
 //! `UPDATE_DOCS=1 cargo test -p prefix-picker-tests --test configuration` writes the file anew.
@@ -10,6 +10,7 @@ use std::path::Path;
 use anyhow::{Context, Result, ensure};
 use prefix_picker::config::{Config, ConfigError};
 
+mod links;
 mod source;
 
 use source::{Field, fields};
