@@ -155,7 +155,7 @@ async function fitsAPhone() {
     const page = await open({ viewport: { width: 375, height: 812 }, deviceScaleFactor: 2, isMobile: true, hasTouch: true, colorScheme });
     const width = await page.evaluate(() => document.documentElement.scrollWidth);
     assert.ok(width <= 375, `it is ${width} wide`);
-    for (const panel of await page.locator("#pools .panel, #reasons .panel, #prefixes .panel, #decisions").all()) {
+    for (const panel of await page.locator("#pools .panel, #pools .scroll, #reasons .panel, #prefixes .panel, #decisions").all()) {
       const [inside, outside] = await panel.evaluate((element) => [element.scrollWidth, element.clientWidth]);
       assert.ok(inside <= outside, `${await panel.innerText().then((t) => t.slice(0, 20))}: ${inside} in ${outside}`);
     }
