@@ -25,6 +25,7 @@ pub mod dashboards;
 pub mod engine;
 pub mod envoy;
 pub mod item;
+mod page;
 pub mod pool;
 pub mod probe;
 mod samples;
@@ -36,8 +37,8 @@ pub use item::{Item, Report, Status};
 /// What to look at.
 #[derive(Clone, Debug)]
 pub struct Options {
-    /// The control plane's address. `None`: as configured in `listen`.
-    pub url: Option<String>,
+    /// Addresses of control planes. None: as configured in `listen`.
+    pub urls: Vec<String>,
     /// Admin addresses of Envoys.
     pub envoy_admin: Vec<String>,
     /// Dashboards and rules, or folders of such.
@@ -53,7 +54,7 @@ pub struct Options {
 impl Default for Options {
     fn default() -> Self {
         Self {
-            url: None,
+            urls: Vec::new(),
             envoy_admin: Vec::new(),
             dashboards: Vec::new(),
             probe: true,
@@ -73,13 +74,13 @@ pub async fn examine(config: &Config, options: &Options) -> Result<Report, reqwe
         .no_proxy()
         .connect_timeout(probe::CONNECT_TIMEOUT)
         .build()?;
-    let url = options
-        .url
-        .clone()
-        .unwrap_or_else(|| control_plane::url_of(config));
+    let mut urls = options.urls.clone();
+    if urls.is_empty() {
+        urls.push(control_plane::url_of(config));
+    }
     let (replicas, control_plane, gateways) = tokio::join!(
         pool::examine(config, options, &client, deadline),
-        control_plane::examine(config, &url, &client),
+        control_plane::examine(config, &urls, &client),
         envoy::examine(config, &options.envoy_admin, &client),
     );
     let mut items = replicas;

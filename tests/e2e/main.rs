@@ -9,6 +9,7 @@ mod churn;
 mod clusters;
 mod dashboards;
 mod discovery;
+mod doctor;
 mod exact;
 mod faults;
 mod feedback;
@@ -35,7 +36,7 @@ use anyhow::Result;
 use prefix_picker_tests::stack::Places;
 
 /// All cases, in the order of a whole run.
-const CASES: [(&str, &str); 34] = [
+const CASES: [(&str, &str); 35] = [
     (
         "accuracy",
         "what the filter predicts is what the engine had cached",
@@ -116,6 +117,10 @@ const CASES: [(&str, &str); 34] = [
         "discovery",
         "pods come and go, and requests go to those that are there and ready",
     ),
+    (
+        "doctor",
+        "all ok on a healthy fleet; each of eleven faults named, with its cure",
+    ),
     ("envoy_restarted", "a new Envoy has the table within 2 s"),
     (
         "engine_restarted",
@@ -190,6 +195,7 @@ async fn case(name: &str, places: &Places, short: bool) -> Result<()> {
         "snapshot" => faults::snapshot(places).await,
         "standby" => standby::standby(places, short).await,
         "discovery" => discovery::discovery(places).await,
+        "doctor" => doctor::doctor(places).await,
         "envoy_restarted" => faults::envoy_restarted(places).await,
         "engine_restarted" => faults::engine_restarted(places).await,
         "engine_errors" => health::engine_errors(places).await,

@@ -28,9 +28,9 @@ pub struct Args {
     /// The control plane's configuration (YAML)
     #[arg(long, value_name = "FILE")]
     config: PathBuf,
-    /// The control plane's address. Default: its `listen`
+    /// The control plane's address; may be repeated where there are several. Default: its `listen`
     #[arg(long, value_name = "URL")]
-    url: Option<String>,
+    url: Vec<String>,
     /// The admin address of an Envoy; may be repeated
     #[arg(long, value_name = "URL")]
     envoy_admin: Vec<String>,
@@ -89,7 +89,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         }
     }
     let options = Options {
-        url: args.url.clone(),
+        urls: args.url.clone(),
         envoy_admin: args.envoy_admin.clone(),
         dashboards: args.dashboards.clone(),
         probe: !args.no_probe,

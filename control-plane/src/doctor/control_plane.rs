@@ -5,13 +5,12 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use super::item::Item;
+use super::page::fetch;
 use super::samples::{Sample, samples};
 use crate::config::Config;
 
 /// How long a page may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// Most bytes of a page: 4,096 replicas have 10 MB of metrics.
-const BYTES_MAX: usize = 32 << 20;
 /// Names told in one item.
 const NAMED_MAX: usize = 5;
 const PREFIX: &str = "prefix_picker_";
@@ -38,8 +37,20 @@ pub(super) fn url_of(config: &Config) -> String {
     format!("http://{at}")
 }
 
-/// Looks at it.
-pub(super) async fn examine(config: &Config, url: &str, client: &reqwest::Client) -> Vec<Item> {
+/// Looks at all of them.
+pub(super) async fn examine(
+    config: &Config,
+    urls: &[String],
+    client: &reqwest::Client,
+) -> Vec<Item> {
+    let mut items = Vec::new();
+    for url in urls {
+        items.extend(examine_one(config, url, client).await);
+    }
+    items
+}
+
+async fn examine_one(config: &Config, url: &str, client: &reqwest::Client) -> Vec<Item> {
     const ID: &str = "control_plane.reachable";
     let url = url.trim_end_matches('/');
     let (ready, metrics) = tokio::join!(
@@ -68,28 +79,7 @@ pub(super) async fn examine(config: &Config, url: &str, client: &reqwest::Client
 }
 
 async fn page(client: &reqwest::Client, url: String) -> Result<(u16, String), String> {
-    let failed = |error: reqwest::Error| {
-        let what = if error.is_timeout() {
-            "no answer in time"
-        } else {
-            "nobody answers"
-        };
-        format!("{url}: {what}")
-    };
-    let mut response = client
-        .get(&url)
-        .timeout(TIMEOUT)
-        .send()
-        .await
-        .map_err(failed)?;
-    let status = response.status().as_u16();
-    let mut body = Vec::new();
-    while let Some(chunk) = response.chunk().await.map_err(failed)? {
-        if body.len() + chunk.len() > BYTES_MAX {
-            return Err(format!("{url}: more than {BYTES_MAX} bytes"));
-        }
-        body.extend_from_slice(&chunk);
-    }
+    let (status, body) = fetch(client, &url, TIMEOUT).await?;
     Ok((status, String::from_utf8_lossy(&body).into_owned()))
 }
 

@@ -14,6 +14,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::item::Item;
+use super::page::fetch;
 use crate::config::Config;
 use crate::server::auth::Tokens;
 
@@ -27,8 +28,6 @@ use dump::Dump;
 
 /// How long a page may take: configurations of large meshes have many megabytes.
 const TIMEOUT: Duration = Duration::from_secs(8);
-/// Most bytes of a page.
-const BYTES_MAX: usize = 64 << 20;
 /// The header by which endpoints are named.
 const HEADER: &str = "x-gateway-destination-endpoint";
 
@@ -122,30 +121,11 @@ fn version(subject: &str, info: &Value) -> Item {
 
 async fn pages(client: &reqwest::Client, url: &str) -> Result<Pages, String> {
     let page = async |path: &str| -> Result<Vec<u8>, String> {
-        let failed = |error: reqwest::Error| {
-            let what = if error.is_timeout() {
-                "no answer in time"
-            } else {
-                "nobody answers"
-            };
-            format!("{url}{path}: {what}")
-        };
-        let request = client.get(format!("{url}{path}")).timeout(TIMEOUT);
-        let mut response = request.send().await.map_err(failed)?;
-        if !response.status().is_success() {
-            return Err(format!(
-                "{url}{path}: status {}",
-                response.status().as_u16()
-            ));
+        let at = format!("{url}{path}");
+        match fetch(client, &at, TIMEOUT).await? {
+            (200, body) => Ok(body),
+            (status, _) => Err(format!("{at}: status {status}")),
         }
-        let mut body = Vec::new();
-        while let Some(chunk) = response.chunk().await.map_err(failed)? {
-            if body.len() + chunk.len() > BYTES_MAX {
-                return Err(format!("{url}{path}: more than {BYTES_MAX} bytes"));
-            }
-            body.extend_from_slice(&chunk);
-        }
-        Ok(body)
     };
     let json = |path: &str, bytes: &[u8]| {
         serde_json::from_slice(bytes).map_err(|_| format!("{url}{path}: not Envoy's JSON"))

@@ -25,7 +25,7 @@ pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long a small answer may take.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(3);
 /// How long a request of one token may take: engines may be busy.
-const REQUEST_TIMEOUT: Duration = Duration::from_secs(8);
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(5);
 /// A publisher heeds a subscription a moment after the connection stands.
 const SUBSCRIBED_AFTER: Duration = Duration::from_millis(300);
 /// How long the events of a request are waited for.
@@ -159,7 +159,7 @@ async fn send(
     if listener.is_some() {
         tokio::time::sleep(SUBSCRIBED_AFTER).await;
     }
-    for _ in 0..TRIES {
+    for number in 0..TRIES {
         let text = bodies::unique_text(words);
         let Some((api, body)) = first(http, &model, &text, &mut requests).await else {
             break;
@@ -169,10 +169,12 @@ async fn send(
             let answer = requests.first.as_ref()?.as_ref().ok()?;
             Some((bodies::prompt_ids(answer)?, "the answer"))
         });
-        requests.again = Some(http.ask(api, &body).await);
-        let mut streamed = body.clone();
-        streamed["stream"] = json!(true);
-        requests.stream = Some(http.ask_stream(api, &streamed).await);
+        if number == 0 {
+            requests.again = Some(http.ask(api, &body).await);
+            let mut streamed = body.clone();
+            streamed["stream"] = json!(true);
+            requests.stream = Some(http.ask_stream(api, &streamed).await);
+        }
         requests.body = Some(body);
         let Some(listener) = listener.as_deref_mut() else {
             break;

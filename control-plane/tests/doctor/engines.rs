@@ -553,3 +553,23 @@ fn an_engine_that_embeds() {
     let events = report.items.iter().find(|item| item.id == "engine.events");
     assert_eq!(events.unwrap().status, Ok, "{}", report.text(false));
 }
+
+#[test]
+fn engines_by_ipv6() {
+    let mut fleet = Fleet::start("ipv6", |_| {});
+    fleet.engines = vec![
+        engine_sim::spawn(engine_sim::Config {
+            listen: "[::1]:0".parse().unwrap(),
+            events: Some("tcp://[::1]:0".to_owned()),
+            replay: Some("tcp://[::1]:0".to_owned()),
+            ..healthy("[::1]")
+        })
+        .unwrap(),
+    ];
+    let yaml = fleet.yaml().replace("name: [::1], ", "");
+    assert!(yaml.contains("endpoint: '[::1]:") && yaml.contains("tcp://[::1]:"), "{yaml}");
+    let report = run(&prefix_picker::config::Config::parse(&yaml).unwrap(), &Options::default());
+    let bad = report.items.iter().filter(|item| item.id.starts_with("engine.") && item.status != Ok);
+    assert_eq!(bad.count(), 0, "{}", report.text(false));
+    assert!(report.items.iter().any(|item| item.subject.starts_with("[::1]:")));
+}

@@ -36,6 +36,10 @@ pub(super) fn enabled(subject: &Subject<'_>, seen: &Seen) -> Item {
     let again = seen.requests.as_ref().and_then(|r| r.again.as_ref());
     let found = again.and_then(|again| cached_tokens(again.as_ref().ok()?.get("usage")?));
     let block = config_label(subject, seen, "block_size").unwrap_or("?");
+    // A prompt that fills no block is never found again.
+    let fills = |ids: &[u32]| block.parse().is_ok_and(|block: usize| ids.len() > block);
+    let prompt = seen.requests.as_ref().and_then(|r| r.prompt.as_ref());
+    let found = found.filter(|found| *found > 0 || prompt.is_some_and(|(ids, _)| fills(ids)));
     match (config_label(subject, seen, "enable_prefix_caching"), found) {
         (Some("False"), _) => Item::fail(ID, name, "prefix caching is off", FIX),
         (_, Some(0)) => Item::warn(
