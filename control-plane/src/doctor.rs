@@ -22,6 +22,7 @@ use crate::config::Config;
 
 pub mod control_plane;
 pub mod dashboards;
+mod discovered;
 pub mod engine;
 pub mod envoy;
 pub mod item;
@@ -78,12 +79,13 @@ pub async fn examine(config: &Config, options: &Options) -> Result<Report, reqwe
     if urls.is_empty() {
         urls.push(control_plane::url_of(config));
     }
+    let (known, mut items) = discovered::complete(config, &urls, &client).await;
     let (replicas, control_plane, gateways) = tokio::join!(
-        pool::examine(config, options, &client, deadline),
-        control_plane::examine(config, &urls, &client),
-        envoy::examine(config, &options.envoy_admin, &client),
+        pool::examine(config, &known, options, &client, deadline),
+        control_plane::examine(&known, &urls, &client),
+        envoy::examine(&known, &options.envoy_admin, &client),
     );
-    let mut items = replicas;
+    items.extend(replicas);
     items.extend(control_plane);
     items.extend(gateways);
     items.extend(dashboards::examine(&options.dashboards));

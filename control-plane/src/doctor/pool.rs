@@ -19,8 +19,9 @@ const SIDE_BY_SIDE: usize = 64;
 /// How long a model's files may take to be read, or fetched.
 const LOAD_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(20);
 
-/// Looks at all replicas until `deadline`.
+/// Looks at all replicas until `deadline`. `configured` lacks those of `config` that were discovered.
 pub(super) async fn examine(
+    configured: &Config,
     config: &Config,
     options: &Options,
     client: &reqwest::Client,
@@ -31,12 +32,20 @@ pub(super) async fn examine(
     let mut number = 0;
     for (at, pool) in config.pools.iter().enumerate() {
         let shared = Arc::new(pool.clone());
-        for replica in &pool.replicas {
-            let (pool, replica) = (shared.clone(), replica.clone());
+        let listed = configured
+            .pools
+            .get(at)
+            .map_or(0, |pool| pool.replicas.len());
+        for (nth, replica) in pool.replicas.iter().enumerate() {
+            let (pool, mut replica) = (shared.clone(), replica.clone());
             let (client, room, probe) = (client.clone(), room.clone(), options.probe);
             looks.spawn(async move {
                 let look = async {
                     let _one = room.acquire().await;
+                    if nth >= listed {
+                        // The configuration only guesses where its events are.
+                        probe::find_events(&pool, &mut replica, &client).await;
+                    }
                     probe::look(&pool, &replica, &client, probe).await
                 };
                 let seen = timeout_at(deadline, look).await.ok();

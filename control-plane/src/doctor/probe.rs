@@ -10,6 +10,7 @@ use tokio::time::timeout;
 use crate::config::{PoolConfig, ReplicaConfig};
 use crate::events::Stored;
 use crate::facts::models::Models;
+use crate::facts::sources;
 
 mod bodies;
 mod events;
@@ -88,6 +89,21 @@ impl Requests {
     #[must_use]
     pub fn generates(&self) -> bool {
         matches!(self.api, Some(Api::ChatCompletions | Api::Completions))
+    }
+}
+
+/// Where a discovered replica's events are, if the engine says so: it is believed.
+pub async fn find_events(pool: &PoolConfig, replica: &mut ReplicaConfig, client: &reqwest::Client) {
+    let answer = Http::new(pool, replica, client)
+        .await
+        .api("/kv_event_sources")
+        .await;
+    let (rank, ip) = (replica.data_parallel_rank, replica.endpoint.ip());
+    if let Some(told) = answer
+        .ok()
+        .and_then(|bytes| sources::told(&bytes, rank, ip))
+    {
+        (replica.events, replica.replay) = (told.events, told.replay);
     }
 }
 

@@ -456,3 +456,55 @@ fn an_unreachable_gateway() {
     assert_eq!(faults.len(), 1);
     assert!(faults[0].id == "gateway.reachable" && faults[0].fix.contains("--envoy-admin"));
 }
+
+/// What the control plane tells of replicas that it has found.
+fn status(runtime: &tokio::runtime::Runtime, replicas: serde_json::Value) -> String {
+    let status = serde_json::json!({"schema": "prefix-picker.status/1", "pools": [{"pool": "demo", "replicas": replicas}]});
+    let app = Router::new().route("/v1/status", get(async move || status.to_string()));
+    let listener = runtime
+        .block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))
+        .unwrap();
+    let address = listener.local_addr().unwrap();
+    runtime.spawn(async { axum::serve(listener, app).await.unwrap() });
+    format!("http://{address}")
+}
+
+#[test]
+fn replicas_that_were_discovered_are_looked_at() {
+    let fleet = Fleet::start("discovered", |_| {});
+    let yaml = fleet.yaml();
+    let (head, _) = yaml.split_once("  replicas:\n").unwrap();
+    let config = Config::parse(&format!(
+        "{head}  discovery: {{dns: {{name: vllm.example}}}}\n"
+    ))
+    .unwrap();
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let look = |replicas: serde_json::Value| {
+        let options = Options {
+            urls: vec![status(&runtime, replicas)],
+            ..Options::default()
+        };
+        run(&config, &options)
+    };
+    // The engines say themselves where their events are: on other ports than 5557 and 5558.
+    let one = |n: usize| serde_json::json!({"replica": format!("pod-{n}"), "endpoint": fleet.engines[n].addr().to_string()});
+    let report = look(serde_json::json!([one(0), one(1)]));
+    expect(&report, &["engine.", "pool."], &[]);
+    let events = report
+        .items
+        .iter()
+        .filter(|item| item.id == "engine.events" && item.status == Ok);
+    assert_eq!(events.count(), 2, "{}", report.text(false));
+    let none = look(serde_json::json!([]));
+    expect(
+        &none,
+        &["pool."],
+        &[(
+            "pool.discovery",
+            "demo",
+            Fail,
+            "found no replica",
+            "selector",
+        )],
+    );
+}

@@ -567,9 +567,23 @@ fn engines_by_ipv6() {
         .unwrap(),
     ];
     let yaml = fleet.yaml().replace("name: [::1], ", "");
-    assert!(yaml.contains("endpoint: '[::1]:") && yaml.contains("tcp://[::1]:"), "{yaml}");
-    let report = run(&prefix_picker::config::Config::parse(&yaml).unwrap(), &Options::default());
-    let bad = report.items.iter().filter(|item| item.id.starts_with("engine.") && item.status != Ok);
+    assert!(
+        yaml.contains("endpoint: '[::1]:") && yaml.contains("tcp://[::1]:"),
+        "{yaml}"
+    );
+    let report = run(
+        &prefix_picker::config::Config::parse(&yaml).unwrap(),
+        &Options::default(),
+    );
+    let bad = report
+        .items
+        .iter()
+        .filter(|item| item.id.starts_with("engine.") && item.status != Ok);
     assert_eq!(bad.count(), 0, "{}", report.text(false));
-    assert!(report.items.iter().any(|item| item.subject.starts_with("[::1]:")));
+    assert!(
+        report
+            .items
+            .iter()
+            .any(|item| item.subject.starts_with("[::1]:"))
+    );
 }
