@@ -104,11 +104,11 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         .context("the fleet cannot be looked at")?;
     // A model's files may still be on their way.
     runtime.shutdown_background();
-    if args.json {
-        println!("{}", report.json());
+    super::print(&if args.json {
+        format!("{}\n", report.json())
     } else {
-        print!("{}", report.text(std::io::stdout().is_terminal()));
-    }
+        report.text(std::io::stdout().is_terminal())
+    })?;
     Ok(if report.has_failed() {
         ExitCode::FAILURE
     } else {

@@ -65,7 +65,7 @@ pub fn run(args: &Args, draining: bool) -> anyhow::Result<ExitCode> {
         let mut idle = 0;
         while idle < IDLE_LOOKS {
             if begin.elapsed() >= Duration::from_secs(seconds) {
-                say(args, &answer);
+                say(args, &answer)?;
                 anyhow::bail!("{} still has requests after {seconds} s", args.replica);
             }
             std::thread::sleep(LOOK_EVERY);
@@ -73,7 +73,7 @@ pub fn run(args: &Args, draining: bool) -> anyhow::Result<ExitCode> {
             idle = if requests(&answer) == 0 { idle + 1 } else { 0 };
         }
     }
-    say(args, &answer);
+    say(args, &answer)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -82,18 +82,17 @@ fn requests(answer: &Value) -> u64 {
     count("running") + count("waiting")
 }
 
-fn say(args: &Args, answer: &Value) {
+fn say(args: &Args, answer: &Value) -> anyhow::Result<()> {
     if args.json {
-        println!("{answer}");
-        return;
+        return super::print(&format!("{answer}\n"));
     }
     let state = answer.get("state").and_then(Value::as_str);
     let pool = answer.get("pool").and_then(Value::as_str);
-    println!(
-        "{} ({}): {}, {} request(s) on the engine",
+    super::print(&format!(
+        "{} ({}): {}, {} request(s) on the engine\n",
         args.replica,
         pool.unwrap_or("?"),
         state.unwrap_or("?"),
         requests(answer)
-    );
+    ))
 }

@@ -57,11 +57,11 @@ impl Answer {
         table: impl FnOnce(&Value) -> String,
     ) -> anyhow::Result<ExitCode> {
         let told = self.json(url)?;
-        if json {
-            println!("{told}");
+        super::print(&if json {
+            format!("{told}\n")
         } else {
-            print!("{}", table(&told));
-        }
+            table(&told)
+        })?;
         Ok(ExitCode::SUCCESS)
     }
 }

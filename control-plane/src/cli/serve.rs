@@ -64,8 +64,12 @@ fn refuse(args: &Args, error: &ConfigError) -> ExitCode {
 fn log_to_stderr(config: &Config) -> anyhow::Result<()> {
     let filter = match std::env::var("RUST_LOG") {
         Ok(filter) if !filter.is_empty() => EnvFilter::try_new(filter)?,
-        // The socket library tells of each connection at info; so do we.
-        _ => EnvFilter::try_new(format!("zeromq=warn,{}", config.log_level))?,
+        // The socket library tells of each connection at info; so do we. The Kubernetes client logs every
+        // failure, with all of what cannot be parsed: pods' environments. What failed is told by us.
+        _ => EnvFilter::try_new(format!(
+            "zeromq=warn,kube_client=off,kube_runtime=off,{}",
+            config.log_level
+        ))?,
     };
     let log = tracing_subscriber::fmt()
         .with_env_filter(filter)

@@ -1,20 +1,14 @@
 //! Replicas by pods: list and watch, and the same for an `InferencePool` that says which pods.
 //!
-//! The watch itself (bookmarks, resource versions, 410 Gone, back-off) is kube's. Until a list is whole
+//! The watch itself (bookmarks, resource versions, lists) is kube's ([`watch`] has what it lacks). Until a list is whole
 //! the last one stays in force, and so it does while the API server is away.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use futures_util::StreamExt;
-use futures_util::stream::BoxStream;
 use kube::api::Api;
-use kube::core::{ApiResource, GroupVersionKind, Object};
-use kube::runtime::WatchStreamExt;
-use kube::runtime::utils::Backoff;
-use kube::runtime::watcher::{self, Event, watcher};
-use serde::Serialize;
-use serde::de::DeserializeOwned;
+use kube::core::{ApiResource, GroupVersionKind};
+use kube::runtime::watcher::{self, Event};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -24,24 +18,19 @@ use crate::config::{DiscoveryConfig, KubernetesConfig, PodPort, Pods};
 pub mod client;
 pub mod pods;
 pub mod pool;
+mod watch;
 
 use client::{Cluster, failure};
 use pods::{Pod, PodObject, Ports, found};
 use pool::{PoolObject, Selection, VERSIONS};
+use watch::Watch;
 
 /// Pause before a client that could not be made, or a pool that is not there, is tried again.
 const RETRY: Duration = Duration::from_secs(5);
-/// How long one watch lasts, in seconds: a dead connection is noticed 5 s after it.
-const WATCH_S: u32 = 60;
-/// Pauses after failures of a watch.
-const PAUSE_MIN: Duration = Duration::from_millis(500);
-const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// How long changes are gathered: a rollout touches many pods at once.
 const GATHER: Duration = Duration::from_millis(20);
 /// Where engines serve if nothing says so.
 const SERVE_PORT: u16 = 8000;
-
-type Watch<K> = BoxStream<'static, watcher::Result<Event<K>>>;
 
 /// Watches for ever. `prefixed`: names begin with the pods' namespace.
 pub async fn run(
@@ -129,7 +118,7 @@ impl Follower {
             (Pods::InferencePool(_), None) => {}
             (Pods::InferencePool(name), Some(resource)) => {
                 let one = watcher::Config::default().fields(&format!("metadata.name={name}"));
-                follower.selects = Some((watch(&follower.cluster, &resource, one), None));
+                follower.selects = Some((Watch::new(&follower.cluster, &resource, one), None));
             }
         }
         Ok(follower)
@@ -139,7 +128,7 @@ impl Follower {
         let kind = GroupVersionKind::gvk("", "v1", "Pod");
         let resource = ApiResource::from_gvk_with_plural(&kind, "pods");
         let labelled = watcher::Config::default().labels(labels);
-        self.watch = Some(watch(&self.cluster, &resource, labelled));
+        self.watch = Some(Watch::new(&self.cluster, &resource, labelled));
         self.whole = false;
         self.fresh = None;
         self.due = None;
@@ -288,29 +277,9 @@ fn ports(wanted: Option<&PodPort>, targeted: &[u16]) -> Vec<PodPort> {
     }
 }
 
-fn watch<P, U>(
-    cluster: &Cluster,
-    resource: &ApiResource,
-    config: watcher::Config,
-) -> Watch<Object<P, U>>
-where
-    P: Clone + std::fmt::Debug + Serialize + DeserializeOwned + Send + Sync + 'static,
-    U: Clone + Default + std::fmt::Debug + Serialize + DeserializeOwned + Send + Sync + 'static,
-{
-    let api: Api<Object<P, U>> = cluster.api(resource);
-    watcher(api, config.timeout(WATCH_S))
-        .backoff(Pauses::default())
-        .boxed()
-}
-
 async fn next<K>(watch: Option<&mut Watch<K>>) -> watcher::Result<Event<K>> {
-    let event = match watch {
+    match watch {
         Some(watch) => watch.next().await,
-        None => None,
-    };
-    match event {
-        Some(event) => event,
-        // A watch never ends.
         None => std::future::pending().await,
     }
 }
@@ -319,29 +288,5 @@ async fn at(due: Option<Instant>) {
     match due {
         Some(due) => tokio::time::sleep_until(due).await,
         None => std::future::pending().await,
-    }
-}
-
-/// Pauses after failures in a row: each twice the last.
-#[derive(Debug, Default)]
-struct Pauses {
-    failures: u32,
-}
-
-impl Iterator for Pauses {
-    type Item = Duration;
-
-    fn next(&mut self) -> Option<Duration> {
-        let pause = PAUSE_MIN
-            .saturating_mul(1 << self.failures.min(8))
-            .min(PAUSE_MAX);
-        self.failures += 1;
-        Some(pause)
-    }
-}
-
-impl Backoff for Pauses {
-    fn reset(&mut self) {
-        self.failures = 0;
     }
 }

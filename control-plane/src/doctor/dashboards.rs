@@ -157,6 +157,10 @@ pub fn judge(subject: &str, text: &str) -> Vec<Item> {
     match serde_json::from_str::<Value>(text) {
         // A dashboard may be one long line: a panel's title says more than that.
         Ok(json) => search(&json, None, &mut places),
+        Err(error) if subject.ends_with(".json") => {
+            let fix = "save it anew from Grafana: as it is, nothing reads it";
+            return vec![Item::warn(ID, subject, format!("not JSON: {error}"), fix)];
+        }
         Err(_) => {
             for (number, line) in (1..).zip(text.lines()) {
                 for (name, new) in gone_in(line) {

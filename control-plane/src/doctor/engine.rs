@@ -99,10 +99,12 @@ fn models(name: &str, configured: &[String], seen: &Seen) -> Item {
         ),
         Ok(models) => {
             let complaints = models.complaints(configured);
+            let fix = "let the pool's `models` and the engine's --served-model-name agree";
             if complaints.is_empty() {
                 Item::ok(ID, name, served(models))
+            } else if models.lacks_any_of(configured) {
+                Item::fail(ID, name, complaints.join("; "), fix)
             } else {
-                let fix = "let the pool's `models` and the engine's --served-model-name agree";
                 Item::warn(ID, name, complaints.join("; "), fix)
             }
         }

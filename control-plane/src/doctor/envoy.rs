@@ -27,6 +27,8 @@ mod stats;
 use dump::Dump;
 
 /// How long a page may take: configurations of large meshes have many megabytes.
+/// So long after its start an Envoy has polled, in seconds.
+const SETTLED_S: u64 = 5;
 const TIMEOUT: Duration = Duration::from_secs(8);
 /// The header by which endpoints are named.
 const HEADER: &str = "x-gateway-destination-endpoint";
@@ -88,10 +90,20 @@ pub fn judge(config: &Config, subject: &str, pages: &Pages) -> Vec<Item> {
     if !found.is_empty() {
         items.push(filter::token(subject, &found, tokens.as_ref()));
         items.extend(buffers::judge(config, subject, &dump, &found));
-        items.extend(stats::judge(subject, &pages.stats, standalone));
+        let young = has_just_started(&pages.server_info);
+        items.extend(stats::judge(subject, &pages.stats, standalone, young));
     }
     items.extend(clusters::judge(config, subject, &dump, &pages.clusters));
     items
+}
+
+/// Its workers, and the filter in them, may not have done anything yet.
+fn has_just_started(info: &Value) -> bool {
+    let told = |name| info.get(name).and_then(Value::as_str);
+    let uptime = told("uptime_current_epoch").and_then(|text| text.strip_suffix('s'));
+    let uptime: Option<u64> = uptime.and_then(|seconds| seconds.parse().ok());
+    told("state").is_some_and(|state| state != "LIVE")
+        || uptime.is_some_and(|seconds| seconds < SETTLED_S)
 }
 
 fn version(subject: &str, info: &Value) -> Item {

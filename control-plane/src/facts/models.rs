@@ -77,7 +77,6 @@ impl Models {
     /// What an operator should know, `configured` being the pool's model names.
     #[must_use]
     pub fn complaints(&self, configured: &[String]) -> Vec<String> {
-        let served = |name: &String| self.bases.iter().any(|(id, _)| id == name);
         let mut lines = Vec::new();
         for (name, _) in &self.bases {
             if !configured.contains(name) {
@@ -86,12 +85,10 @@ impl Models {
                 ));
             }
         }
-        for name in configured.iter().filter(|name| !served(name)) {
-            if !self.bases.is_empty() && !self.adapters.contains_key(name) {
-                lines.push(format!(
-                    "the engine does not serve {name:?}, which is among the pool's models: it answers 404"
-                ));
-            }
+        for name in self.lacking(configured) {
+            lines.push(format!(
+                "the engine does not serve {name:?}, which is among the pool's models: it answers 404"
+            ));
         }
         if self.left_out > 0 {
             lines.push(format!(
@@ -100,6 +97,22 @@ impl Models {
             ));
         }
         lines
+    }
+
+    /// Which of the pool's models it does not serve. None where it tells no models at all.
+    fn lacking<'a>(&self, configured: &'a [String]) -> impl Iterator<Item = &'a String> {
+        let served = |name: &String| {
+            self.bases.is_empty()
+                || self.adapters.contains_key(name)
+                || self.bases.iter().any(|(id, _)| id == name)
+        };
+        configured.iter().filter(move |name| !served(name))
+    }
+
+    /// Would it answer 404 to a request for one of the pool's models?
+    #[must_use]
+    pub fn lacks_any_of(&self, configured: &[String]) -> bool {
+        self.lacking(configured).next().is_some()
     }
 }
 

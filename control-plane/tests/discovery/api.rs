@@ -33,6 +33,8 @@ struct Inner {
     log: Vec<Change>,
     /// Changes up to this one are forgotten: 410.
     compacted: u64,
+    /// 410 is the answer's status, and not an event in it.
+    gone_as_status: bool,
     refuse: Option<u16>,
     delay: Duration,
     lists: u64,
@@ -159,6 +161,11 @@ impl Api {
         });
     }
 
+    /// From now on 410 is the status of the answer to a watch, and not an event in it.
+    pub(crate) fn gone_as_status(&self) {
+        self.with(|inner| inner.gone_as_status = true);
+    }
+
     /// Every request is answered with this status.
     pub(crate) fn refuse(&self, status: Option<u16>) {
         self.with(|inner| inner.refuse = status);
@@ -276,7 +283,13 @@ async fn answer(
         let bookmarks = query
             .get("allowWatchBookmarks")
             .is_some_and(|b| b == "true");
-        api.with(|inner| inner.watches += 1);
+        let gone = api.with(|inner| {
+            inner.watches += 1;
+            inner.gone_as_status && from < inner.compacted
+        });
+        if gone {
+            return refused(410, "too old resource version");
+        }
         return stream(api, kind, selector, from, bookmarks);
     }
     let (version, items) = api.with(|inner| {

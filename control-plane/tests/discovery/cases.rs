@@ -316,6 +316,30 @@ async fn ipv6_from_the_pod_to_the_header() {
     cp.stop().await;
 }
 
+/// An API server may say with the status of its answer that it has forgotten the version to watch from.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_that_is_refused_with_410_begins_with_a_list() {
+    let (api, mut engines) = world().await;
+    let (_temp, dir) = temp("gone");
+    engines.run("127.8.0.1", 1).await;
+    engines.run("127.8.0.2", 2).await;
+    api.set_pod(&pod("a", "127.8.0.1"));
+    let cp = ControlPlane::start(&dir, &by_labels(&api, &engines)).await;
+    cp.until_states(&[("a", Ready)]).await;
+    api.gone_as_status();
+    api.refuse(Some(500));
+    api.disconnect();
+    let server = "prefix_picker_discovery_failures_total{pool=\"one\",kind=\"server\"}";
+    while cp.metric(server).await.unwrap_or(0.0) == 0.0 {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    api.set_pod(&pod("b", "127.8.0.2"));
+    api.compact();
+    api.refuse(None);
+    cp.until_states(&[("a", Ready), ("b", Ready)]).await;
+    cp.stop().await;
+}
+
 /// Two pods at once with one address (a rollout with host networking), and a name that is taken.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_clashes_waits_until_the_other_is_gone() {

@@ -523,3 +523,71 @@ fn rubbish_is_no_gateway() {
     };
     assert!(report.has_failed());
 }
+
+/// A filter that is told to do less than it could is named, since one forgotten costs all of it.
+#[test]
+fn left_in_shadow_or_off() {
+    for (name, value, fault) in [
+        ("mode", json!("off"), "mode off"),
+        ("mode", json!("shadow"), "mode shadow"),
+        ("percent", json!(0), "0 percent"),
+    ] {
+        check(
+            |pages| settings(pages, |s| s[name] = value),
+            "gateway.filter",
+            Warn,
+            fault,
+            "`mode` and `percent`",
+        );
+    }
+    let report = look(|pages| {
+        settings(pages, |s| {
+            s["percent"] = json!(5);
+            s["path_prefixes"] = json!(["/api"]);
+        });
+    });
+    let item = report.items.iter().find(|item| item.id == "gateway.filter");
+    let item = item.unwrap();
+    assert_eq!(item.status, Ok);
+    assert!(
+        item.found
+            .ends_with("mode enforce of 5 percent, only paths below /api"),
+        "{}",
+        item.found
+    );
+}
+
+#[test]
+fn a_buffer_filter_that_takes_less() {
+    check(
+        |pages| {
+            let kind = "type.googleapis.com/envoy.extensions.filters.http.buffer.v3.Buffer";
+            let buffer =
+                json!({"name": "b", "typed_config": {"@type": kind, "max_request_bytes": 1000}});
+            let filters = at(hcm(pages), "/http_filters");
+            filters.as_array_mut().unwrap().insert(0, buffer);
+        },
+        "gateway.buffer_limit",
+        Fail,
+        "a buffer filter's max_request_bytes is 1000",
+        "`max_body_bytes` to 1000",
+    );
+}
+
+/// Nobody has polled in its first seconds: that is no fault.
+#[test]
+fn just_started() {
+    for (name, value) in [
+        ("state", json!("INITIALIZING")),
+        ("uptime_current_epoch", json!("2s")),
+    ] {
+        let report = look(|pages| {
+            pages.server_info[name] = value;
+            pages.stats = String::new();
+        });
+        let sync = report.items.iter().find(|item| item.id == "gateway.sync");
+        let sync = sync.unwrap();
+        assert_eq!(sync.status, Skipped, "{sync:?}");
+        assert!(sync.found.contains("just started"), "{sync:?}");
+    }
+}

@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::dump::{Dump, clusters_of, list, number};
-use super::filter::{Found, buffer_behind};
+use super::filter::{Found, buffer_behind, least_buffer};
 use crate::config::Config;
 use crate::doctor::item::Item;
 
@@ -44,6 +44,14 @@ pub(super) fn judge(
         });
         let limits = to_pools.map(|(host, route)| limit(one, host, route));
         let limits = limits.map(|limit| behind.as_ref().map_or(limit, Limit::clone));
+        let any = least_buffer(dump, one).map(|bytes| Limit {
+            bytes,
+            what: "a buffer filter's max_request_bytes",
+        });
+        let limits = limits.map(|limit| match &any {
+            Some(any) if any.bytes < limit.bytes => any.clone(),
+            _ => limit,
+        });
         if let Some(least) = limits.min_by_key(|limit| limit.bytes) {
             items.push(judge_one(subject, one, &least));
         }

@@ -35,6 +35,10 @@ pub(super) struct Plugin {
     /// `hold_headers`: the flag is needed.
     holds_headers: bool,
     failure_policy: String,
+    /// `enforce`, `shadow` or `off`.
+    mode: String,
+    percent: u64,
+    path_prefixes: Vec<String>,
 }
 
 /// Reads a Wasm filter's configuration; `None`: it is another filter.
@@ -70,7 +74,38 @@ fn plugin(wasm: &Value) -> Option<Plugin> {
         failure_policy: text(config, "failure_policy")
             .unwrap_or_default()
             .to_owned(),
+        mode: text(settings, "mode").unwrap_or("enforce").to_owned(),
+        percent: number(settings, "percent").unwrap_or(100),
+        path_prefixes: list(settings, "path_prefixes")
+            .iter()
+            .filter_map(Value::as_str)
+            .map(str::to_owned)
+            .collect(),
     })
+}
+
+impl Plugin {
+    /// What it does with requests, and whether that is less than it could.
+    fn doing(&self) -> (String, bool) {
+        let (mut text, less) = match (self.mode.as_str(), self.percent) {
+            ("enforce", 100) => ("mode enforce".to_owned(), false),
+            ("enforce", 0) => (
+                "mode enforce of 0 percent: all are in shadow".to_owned(),
+                true,
+            ),
+            ("enforce", percent) => (format!("mode enforce of {percent} percent"), false),
+            ("off", _) => ("mode off: requests are left alone".to_owned(), true),
+            (mode, _) => (
+                format!("mode {mode}: endpoints are chosen and not named"),
+                true,
+            ),
+        };
+        if !self.path_prefixes.is_empty() && !self.path_prefixes.iter().any(String::is_empty) {
+            text.push_str(", only paths below ");
+            text.push_str(&self.path_prefixes.join(", "));
+        }
+        (text, less)
+    }
 }
 
 /// All places where the filter is.
@@ -111,7 +146,7 @@ pub(super) fn judge(
     }
     let mut names: Vec<&str> = found.iter().map(|found| found.name).collect();
     names.dedup();
-    let mut items = vec![Item::ok(ID, subject, format!("in {}", names.join(", ")))];
+    let mut items = vec![doing(ID, subject, &names.join(", "), found)];
     if let Some(past) = listener_past_it(config, dump, found) {
         items = vec![Item::warn(
             ID,
@@ -125,6 +160,22 @@ pub(super) fn judge(
     items.push(removal(subject, found));
     items.push(control_plane_cluster(subject, dump, found));
     items
+}
+
+/// Where the filter is and what it is told to do there. In shadow on purpose is no fault, but one that is
+/// forgotten costs all that the filter is for.
+fn doing(id: &'static str, subject: &str, names: &str, found: &[Found<'_>]) -> Item {
+    let mut does: Vec<(String, bool)> = found.iter().map(|one| one.plugin.doing()).collect();
+    does.dedup();
+    let less = does.iter().any(|(_, less)| *less);
+    let texts: Vec<String> = does.into_iter().map(|(text, _)| text).collect();
+    let text = format!("in {names}; {}", texts.join("; "));
+    if less {
+        let fix = "if that is not what you want: the filter's `mode` and `percent` (docs/configuration.md)";
+        Item::warn(id, subject, text, fix)
+    } else {
+        Item::ok(id, subject, text)
+    }
 }
 
 /// A listener that leads to a pool without the filter.
@@ -159,6 +210,15 @@ pub(super) fn buffer_behind(dump: &Dump<'_>, found: &Found<'_>) -> Option<u64> {
     let mut behind = filters.iter().skip(ours);
     let (_, buffer) = behind.find(|(kind, _)| *kind == "Buffer")?;
     number(buffer, "max_request_bytes").filter(|_| !found.plugin.holds_headers)
+}
+
+/// The least that a buffer filter takes, in bytes, wherever it stands: Envoy answers 413 beyond it.
+pub(super) fn least_buffer(dump: &Dump<'_>, found: &Found<'_>) -> Option<u64> {
+    let filters = dump.http_filters(found.manager);
+    let buffers = filters.iter().filter(|(kind, _)| *kind == "Buffer");
+    buffers
+        .filter_map(|(_, buffer)| number(buffer, "max_request_bytes"))
+        .min()
 }
 
 fn flag(subject: &str, dump: &Dump<'_>, found: &[Found<'_>]) -> Item {

@@ -26,11 +26,17 @@ impl Stats<'_> {
     }
 }
 
-pub(super) fn judge(subject: &str, stats: &str, standalone: bool) -> Vec<Item> {
+/// `young`: it may not have polled yet.
+pub(super) fn judge(subject: &str, stats: &str, standalone: bool, young: bool) -> Vec<Item> {
     let stats = Stats(stats);
     let mut items = vec![traps(subject, &stats)];
-    if standalone {
-        let why = "standalone: there is no table";
+    let quiet = if standalone {
+        Some("standalone: there is no table")
+    } else {
+        let is_silent = young && stats.polls("ok") == 0;
+        is_silent.then_some("Envoy has just started: look again")
+    };
+    if let Some(why) = quiet {
         items.push(Item::skipped("gateway.sync", subject, why));
         items.push(Item::skipped("gateway.table_age", subject, why));
     } else {
@@ -71,7 +77,7 @@ fn sync(subject: &str, stats: &Stats<'_>) -> Item {
     if ok == 0 {
         let told = others.iter().filter(|(_, count)| *count > 0);
         let told: Vec<String> = told
-            .map(|(result, count)| format!("{result} {count}"))
+            .map(|(result, count)| format!("{count} times {result}"))
             .collect();
         return Item::fail(
             ID,
