@@ -11,8 +11,9 @@ use crate::faults::{chat, predict, words};
 #[allow(dead_code, clippy::unwrap_used)] // more than this case needs; a test's server
 mod api;
 
-/// How long a change may take until requests heed it: the watch, a scrape, a head.
-const HEEDED: Duration = Duration::from_secs(5);
+/// How long a change may take until requests heed it: the watch, a scrape, a head, and for one that comes
+/// the 30 s in which its share is small.
+const HEEDED: Duration = Duration::from_secs(40);
 /// Prompt tokens that are known of one that was sent before.
 const KNOWN: u64 = 256;
 
@@ -45,7 +46,9 @@ async fn known_at(stack: &mut Stack, prompt: &serde_json::Value, id: &str) -> Re
         ensure!(reply.status == 200, "{id}: {} {}", reply.status, reply.body);
         let entry = predict(stack, prompt, &format!("{id}-predicted-{n}")).await?;
         if entry.predicted_tokens >= Some(KNOWN) {
-            return entry.endpoint.context("no endpoint");
+            let named = entry.endpoint.context("no endpoint")?;
+            // The first of those to try.
+            return Ok(named.split(',').next().unwrap_or_default().to_owned());
         }
         ensure!(begin.elapsed() < HEEDED, "{id}: {entry:?}");
         tokio::time::sleep(Duration::from_millis(50)).await;

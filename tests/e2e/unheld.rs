@@ -22,12 +22,14 @@ pub(crate) fn python(places: &Places) -> Result<PathBuf> {
     Ok(PathBuf::from(String::from_utf8(out.stdout)?.trim()))
 }
 
+/// Where shipped files have the filter, which is replaced by where it is.
+const SHIPPED_WASM: &str = "target/wasm32-wasip1/wasm/prefix_picker_filter.wasm";
+
 /// A gateway's Envoy, from its manifests.
 fn assembled(places: &Places, gateway: &str) -> Result<PathBuf> {
     let out = Command::new(python(places)?)
         .arg(places.root.join("tests/manifests/assemble.py"))
-        .args([gateway, "--wasm"])
-        .arg(&places.wasm)
+        .args([gateway, "--wasm", SHIPPED_WASM])
         .stderr(Stdio::inherit())
         .output()?;
     ensure!(
