@@ -422,3 +422,26 @@ fn json_has_a_schema_with_a_version() {
     );
     assert!(!shown.contains('\u{1b}'), "{shown}");
 }
+
+#[test]
+fn every_file_that_is_missing_is_told_with_its_field() {
+    let temp = Temp::new("check-files");
+    let yaml = "tokens: [t]\ndata_dir: /dev/null/state\npools:\n- name: a\n  model_dir: /no/model\n  \
+        chat_template: /no/template.jinja\n  api_key_file: /no/key\n  models: [m]\n  clusters: [c]\n  discovery:\n    \
+        kubernetes: {namespace: ml, label_selector: app=vllm, kubeconfig: /no/kubeconfig}\n";
+    let file = temp.file("files.yaml", yaml);
+    let output = run(&["check", file.to_str().unwrap(), "--json"]);
+    assert_eq!(output.status.code(), Some(2));
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let errors = told["errors"].as_array().unwrap();
+    let mut paths: Vec<&str> = errors.iter().map(|e| e["path"].as_str().unwrap()).collect();
+    paths.sort_unstable();
+    let wanted = [
+        "data_dir",
+        "pools[0].api_key_file",
+        "pools[0].chat_template",
+        "pools[0].discovery.kubernetes.kubeconfig",
+        "pools[0].model_dir",
+    ];
+    assert_eq!(paths, wanted, "{told}");
+}

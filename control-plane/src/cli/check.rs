@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
+mod files;
+
 use super::BAD_ARGUMENTS;
 use crate::config::{Config, ConfigError};
 use crate::parts;
@@ -53,7 +55,7 @@ struct Found {
 
 #[derive(Debug, Serialize)]
 struct Problem {
-    /// The field, like `pools[0].models`; empty for the file as a whole, and for what it names.
+    /// The field, like `pools[0].models`; empty for the file as a whole, and for tokens and secrets.
     path: String,
     message: String,
 }
@@ -101,11 +103,19 @@ fn look(file: &Path) -> Found {
                 .iter()
                 .map(|error| whole(format!("{error:#}")))
                 .collect();
-            for pool in &config.pools {
+            errors.extend(files::of_all(&config));
+            for (number, pool) in config.pools.iter().enumerate() {
+                let place = format!("pools[{number}]");
+                let missing = files::of_pool(pool, &place);
+                let complete = missing.is_empty();
+                errors.extend(missing);
                 found.notes.extend(pool.discovery.as_ref().map(|discovery| {
                     let (pool, origin) = (&pool.name, discovery.origin());
                     format!("pool {pool}: replicas are discovered, by {origin}")
                 }));
+                if !complete {
+                    continue;
+                }
                 match parts::load(pool) {
                     Ok(parts) => {
                         found
@@ -117,7 +127,10 @@ fn look(file: &Path) -> Found {
                                 )
                             }))
                     }
-                    Err(error) => errors.push(whole(format!("{error:#}"))),
+                    Err(error) => errors.push(Problem {
+                        path: place,
+                        message: format!("{error:#}"),
+                    }),
                 }
             }
             found.errors = errors;

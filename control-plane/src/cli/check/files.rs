@@ -1,0 +1,79 @@
+//! The files that a configuration names: are they there? One that is not is told with its field, and keeps
+//! nobody from hearing of the others.
+
+use std::fs::File;
+use std::path::Path;
+
+use super::Problem;
+use crate::config::{Config, KubernetesConfig, PoolConfig, SourceConfig};
+
+/// What is wrong with the files of the whole configuration, without those of pools and tokens.
+pub(super) fn of_all(config: &Config) -> Option<Problem> {
+    let dir = &config.data_dir;
+    let above = dir.ancestors().find(|path| path.exists());
+    let is_file = above.is_some_and(|path| !path.is_dir());
+    is_file.then(|| Problem {
+        path: "data_dir".to_owned(),
+        message: format!(
+            "{}: expected a folder, or where one can be made",
+            dir.display()
+        ),
+    })
+}
+
+/// What is wrong with the files of a pool, by its place in the file.
+pub(super) fn of_pool(pool: &PoolConfig, place: &str) -> Vec<Problem> {
+    let mut files: Vec<(&str, &Path)> = Vec::new();
+    files.extend(
+        pool.engine
+            .chat_template
+            .as_deref()
+            .map(|path| ("chat_template", path)),
+    );
+    files.extend(
+        pool.api_key_file
+            .as_deref()
+            .map(|path| ("api_key_file", path)),
+    );
+    let source = pool.discovery.as_ref().map(|discovery| &discovery.source);
+    if let Some(SourceConfig::Kubernetes(kubernetes)) = source {
+        files.extend(of_kubernetes(kubernetes));
+    }
+    let mut problems: Vec<Problem> = files
+        .into_iter()
+        .filter_map(|(field, path)| unreadable(&format!("{place}.{field}"), path))
+        .collect();
+    if pool.hub.is_none() && !pool.model_dir.is_dir() {
+        problems.push(Problem {
+            path: format!("{place}.model_dir"),
+            message: format!(
+                "{}: no such folder: expected the model's, with its tokenizer and chat template",
+                pool.model_dir.display()
+            ),
+        });
+    }
+    problems
+}
+
+fn of_kubernetes(config: &KubernetesConfig) -> impl Iterator<Item = (&str, &Path)> {
+    let named = [
+        ("discovery.kubernetes.kubeconfig", &config.kubeconfig),
+        ("discovery.kubernetes.token_file", &config.token_file),
+        ("discovery.kubernetes.ca_file", &config.ca_file),
+    ];
+    named
+        .into_iter()
+        .filter_map(|(field, path)| Some((field, path.as_deref()?)))
+}
+
+fn unreadable(field: &str, path: &Path) -> Option<Problem> {
+    let error = match File::open(path).and_then(|file| file.metadata()) {
+        Ok(about) if about.is_file() => return None,
+        Ok(_) => "expected a file".to_owned(),
+        Err(error) => format!("cannot be read: {error}"),
+    };
+    Some(Problem {
+        path: field.to_owned(),
+        message: format!("{}: {error}", path.display()),
+    })
+}
