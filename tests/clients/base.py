@@ -43,6 +43,17 @@ class Told:
 
 
 class Case(unittest.TestCase):
+    @classmethod
+    def setUpClass(cls):
+        cls.homes = []
+
+    @classmethod
+    def tearDownClass(cls):
+        # That a conversation stays says nothing where all would. Six may meet at one of three engines by chance, once
+        # in 243 times, or because they share their tools; twelve do so once in 177,000.
+        if len(cls.homes) >= 2 * CONVERSATIONS:
+            assert len(set(cls.homes)) > 1, f"all conversations at one engine: {cls.homes}"
+
     def check(self, conversations):
         """Each is a list of (told, cached tokens), one a turn: all at one engine, and more cached each time."""
         for turns in conversations:
@@ -52,5 +63,4 @@ class Case(unittest.TestCase):
             self.assertLessEqual({told.reason for told, _ in turns[1:]}, AT_HOME, turns)
             self.assertEqual(cached, sorted(set(cached)), f"more each time: {turns}")
             self.assertGreater(cached[1], 200, f"most of the prompt: {turns}")
-        used = {told.engine for turns in conversations for told, _ in turns}
-        self.assertGreater(len(used), 1, "all conversations at one engine")
+            self.homes.append(turns[0][0].engine)
