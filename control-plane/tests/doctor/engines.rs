@@ -503,7 +503,7 @@ fn another_model_name() {
         &[(
             "engine.models",
             "b",
-            Warn,
+            Fail,
             "\"other\"",
             "--served-model-name",
         )],
