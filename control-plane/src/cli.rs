@@ -117,9 +117,9 @@ pub fn command() -> clap::Command {
 }
 
 /// Writes all of it to standard output. A reader that goes away, like `head`, is no error.
-fn print(text: &str) -> anyhow::Result<()> {
+fn print(text: impl AsRef<[u8]>) -> anyhow::Result<()> {
     let mut out = io::stdout().lock();
-    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+    match out.write_all(text.as_ref()).and_then(|()| out.flush()) {
         Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
         other => other.context("cannot write"),
     }

@@ -19,6 +19,16 @@ pub(crate) fn replace(path: &Path, bytes: &[u8]) -> Result<()> {
     fs::rename(beside, path)
 }
 
+/// What a file of `bytes_max` bytes at most holds; nothing where it is longer, not there or not readable.
+pub(crate) fn read_up_to(path: &Path, bytes_max: u64) -> Vec<u8> {
+    let fits = fs::metadata(path).is_ok_and(|file| file.len() <= bytes_max);
+    if fits {
+        fs::read(path).unwrap_or_default()
+    } else {
+        Vec::new()
+    }
+}
+
 /// What was renamed in a folder stays so.
 ///
 /// # Errors
@@ -36,11 +46,14 @@ mod tests {
         let dir = std::env::temp_dir().join(format!("prefix-picker-disk-{}", std::process::id()));
         fs::create_dir_all(&dir).unwrap();
         let path = dir.join("a.b.json");
+        assert!(read_up_to(&path, 9).is_empty(), "not there");
         for text in ["one", "two"] {
             replace(&path, text.as_bytes()).unwrap();
             sync_folder(&dir).unwrap();
             assert_eq!(fs::read_to_string(&path).unwrap(), text);
         }
+        assert_eq!(read_up_to(&path, 3), b"two");
+        assert!(read_up_to(&path, 2).is_empty(), "too long");
         assert_eq!(
             fs::read_dir(&dir).unwrap().count(),
             1,

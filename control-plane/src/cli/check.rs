@@ -69,7 +69,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let file = file.unwrap_or(Path::new(""));
     let found = look(file);
     if args.json {
-        super::print(&format!("{}\n", serde_json::to_string(&found)?))?;
+        super::print(format!("{}\n", serde_json::to_string(&found)?))?;
     } else {
         say(&found)?;
     }
@@ -160,12 +160,12 @@ fn say(found: &Found) -> anyhow::Result<()> {
     if !found.ok {
         return Ok(());
     }
-    super::print(&format!(
+    super::print(format!(
         "{file}: {} pool(s), {} replica(s)\n",
         found.pools, found.replicas
     ))?;
     for note in &found.notes {
-        super::print(&format!("{note}\n"))?;
+        super::print(format!("{note}\n"))?;
     }
     Ok(())
 }

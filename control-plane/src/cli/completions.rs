@@ -29,6 +29,6 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         "prefix-picker",
         &mut script,
     );
-    super::print(&String::from_utf8_lossy(&script))?;
+    super::print(script)?;
     Ok(ExitCode::SUCCESS)
 }

@@ -104,7 +104,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         .context("the fleet cannot be looked at")?;
     // A model's files may still be on their way.
     runtime.shutdown_background();
-    super::print(&if args.json {
+    super::print(if args.json {
         format!("{}\n", report.json())
     } else {
         report.text(std::io::stdout().is_terminal())

@@ -84,11 +84,11 @@ fn requests(answer: &Value) -> u64 {
 
 fn say(args: &Args, answer: &Value) -> anyhow::Result<()> {
     if args.json {
-        return super::print(&format!("{answer}\n"));
+        return super::print(format!("{answer}\n"));
     }
     let state = answer.get("state").and_then(Value::as_str);
     let pool = answer.get("pool").and_then(Value::as_str);
-    super::print(&format!(
+    super::print(format!(
         "{} ({}): {}, {} request(s) on the engine\n",
         args.replica,
         pool.unwrap_or("?"),

@@ -57,7 +57,7 @@ impl Answer {
         table: impl FnOnce(&Value) -> String,
     ) -> anyhow::Result<ExitCode> {
         let told = self.json(url)?;
-        super::print(&if json {
+        super::print(if json {
             format!("{told}\n")
         } else {
             table(&told)

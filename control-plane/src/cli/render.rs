@@ -4,7 +4,7 @@
 //! with a model's folder (to see what the gateway hashes, and why not if it does not).
 //! Standard output holds the result and nothing else; remarks go to standard error.
 
-use std::io::{self, Write};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
@@ -95,14 +95,5 @@ fn name(path: &Path) -> String {
         "standard input".to_owned()
     } else {
         path.display().to_string()
-    }
-}
-
-/// Writes all of it. A reader that goes away, like `head`, is no error.
-fn print(bytes: &[u8]) -> anyhow::Result<()> {
-    let mut out = io::stdout().lock();
-    match out.write_all(bytes).and_then(|()| out.flush()) {
-        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
-        other => other.context("cannot write"),
     }
 }

@@ -66,7 +66,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     let ask = || remote.get(&["v1", "status"], "")?.json(url);
     let first = ask()?;
     if args.json {
-        super::print(&format!("{first}\n"))?;
+        super::print(format!("{first}\n"))?;
         return Ok(ExitCode::SUCCESS);
     }
     let mut view = View {
@@ -81,7 +81,7 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         if let Some((columns, _)) = terminal::size().ok().filter(|_| io::stdout().is_terminal()) {
             view.columns = columns.into();
         }
-        super::print(&frame(&first, &mut view).join("\n"))?;
+        super::print(frame(&first, &mut view).join("\n"))?;
         super::print("\n")?;
         return Ok(ExitCode::SUCCESS);
     }

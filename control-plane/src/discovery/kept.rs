@@ -38,12 +38,7 @@ impl Kept {
     #[must_use]
     pub fn read(dir: &Path) -> Self {
         let path = path(dir);
-        let fits = std::fs::metadata(&path).is_ok_and(|file| file.len() <= BYTES_MAX);
-        let bytes = if fits {
-            std::fs::read(&path).unwrap_or_default()
-        } else {
-            Vec::new()
-        };
+        let bytes = disk::read_up_to(&path, BYTES_MAX);
         if bytes.is_empty() {
             return Self::default();
         }

@@ -40,13 +40,7 @@ impl Memory {
     /// Reads it. One that is not there or cannot be read is empty: less is believed then.
     #[must_use]
     pub fn read(dir: &Path) -> Self {
-        let path = path(dir);
-        let fits = std::fs::metadata(&path).is_ok_and(|file| file.len() <= BYTES_MAX);
-        let bytes = if fits {
-            std::fs::read(&path).unwrap_or_default()
-        } else {
-            Vec::new()
-        };
+        let bytes = disk::read_up_to(&path(dir), BYTES_MAX);
         serde_json::from_slice(&bytes).unwrap_or_default()
     }
 

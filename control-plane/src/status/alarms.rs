@@ -40,6 +40,19 @@ pub struct Alarm {
     pub fix: &'static str,
 }
 
+impl Alarm {
+    /// One that is about no pool of its own.
+    fn of_all(id: &'static str, severity: Severity, text: String, fix: &'static str) -> Self {
+        Self {
+            id,
+            severity,
+            pool: None,
+            text,
+            fix,
+        }
+    }
+}
+
 /// Reasons that stand for something to be repaired, with what to do.
 const FAULTS: [(&str, &str); 9] = [
     (
@@ -109,15 +122,7 @@ pub(super) fn alarms(
 }
 
 fn gateways(all: &mut Vec<Alarm>, status: &Overview, refused: Option<(u64, u64)>) {
-    let mut add = |id, severity, text, fix| {
-        all.push(Alarm {
-            id,
-            severity,
-            pool: None,
-            text,
-            fix,
-        });
-    };
+    let mut add = |id, severity, text, fix| all.push(Alarm::of_all(id, severity, text, fix));
     if !status.ready {
         add(
             "starting",
@@ -263,15 +268,7 @@ fn index(all: &mut Vec<Alarm>, pool: &PoolStatus) {
 }
 
 fn requests(all: &mut Vec<Alarm>, now: &Now, status: &Overview) {
-    let mut add = |id, severity, text, fix| {
-        all.push(Alarm {
-            id,
-            severity,
-            pool: None,
-            text,
-            fix,
-        });
-    };
+    let mut add = |id, severity, text, fix| all.push(Alarm::of_all(id, severity, text, fix));
     let recent = &now.recent;
     // Retries go elsewhere, too, but are few.
     if recent.enforced >= ENOUGH && recent.elsewhere * 10 > recent.enforced {

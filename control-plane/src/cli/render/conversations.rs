@@ -45,7 +45,7 @@ pub(super) fn run(
         }
         out.push(b'\n');
     }
-    super::print(&out)?;
+    crate::cli::print(&out)?;
     Ok(ExitCode::SUCCESS)
 }
 

@@ -88,7 +88,7 @@ pub(super) fn run(model: &model::Args, args: &Args, now: Option<i64>) -> anyhow:
     let report = report::of(profile, api, prompt.as_ref(), why, &hashing);
     let mut text = serde_json::to_string_pretty(&report)?;
     text.push('\n');
-    super::print(text.as_bytes())?;
+    crate::cli::print(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -101,9 +101,9 @@ fn print_plain(rendered: Result<Prompt, (Skip, String)>) -> anyhow::Result<ExitC
                     prompt.exact_bytes
                 );
             }
-            super::print(prompt.text.as_bytes())?;
+            crate::cli::print(prompt.text.as_bytes())?;
         }
-        Ok(Prompt::TokenIds(ids)) => super::print(serde_json::to_string(&ids)?.as_bytes())?,
+        Ok(Prompt::TokenIds(ids)) => crate::cli::print(serde_json::to_string(&ids)?.as_bytes())?,
         Err((skip, why)) => {
             eprintln!("prefix-picker render: no exact prompt ({skip}): {why}");
             return Ok(ExitCode::FAILURE);
