@@ -56,11 +56,16 @@ async fn known_at(stack: &mut Stack, prompt: &serde_json::Value, id: &str) -> Re
     unreachable!()
 }
 
-/// Where requests that share nothing go, of the next 24.
-async fn spread(stack: &mut Stack, id: &str) -> Result<std::collections::BTreeSet<String>> {
+/// Where requests that share nothing go, with any before: of the next 24. `seed`: its own for each call.
+async fn spread(
+    stack: &mut Stack,
+    seed: u64,
+    id: &str,
+) -> Result<std::collections::BTreeSet<String>> {
     let mut seen = std::collections::BTreeSet::new();
     for n in 0..24 {
-        let prompt = chat(&words(7_000 + n, 60), id);
+        // A prompt of an earlier round would go where that one went.
+        let prompt = chat(&words(seed << 8 | n, 60), id);
         let (client, id) = (stack.client()?, format!("{id}-{n}"));
         let reply = client
             .post("/v1/chat/completions", &prompt, &id, &[])
@@ -71,12 +76,18 @@ async fn spread(stack: &mut Stack, id: &str) -> Result<std::collections::BTreeSe
     Ok(seen)
 }
 
-async fn until_spread(stack: &mut Stack, engines: &[usize], id: &str) -> Result<()> {
+async fn until_spread(
+    stack: &mut Stack,
+    seed: &mut u64,
+    engines: &[usize],
+    id: &str,
+) -> Result<()> {
     let wanted: std::collections::BTreeSet<_> =
         engines.iter().map(|e| stack.endpoint(*e)).collect();
     let begin = Instant::now();
     for n in 0.. {
-        let seen = spread(stack, &format!("{id}-{n}")).await?;
+        *seed += 1;
+        let seen = spread(stack, *seed, &format!("{id}-{n}")).await?;
         if seen == wanted {
             println!("  {id}: {:.1} s", begin.elapsed().as_secs_f64());
             return Ok(());
@@ -101,26 +112,27 @@ pub(crate) async fn discovery(places: &Places) -> Result<()> {
     for engine in [0, 1] {
         api.set_pod(&pod(&stack, engine)?);
     }
-    until_spread(&mut stack, &[0, 1], "two-pods").await?;
+    let mut seed = 1_000;
+    until_spread(&mut stack, &mut seed, &[0, 1], "two-pods").await?;
     let prompt = chat(&words(1, 300), "Hello.");
     let home = known_at(&mut stack, &prompt, "first").await?;
     let home = usize::from(home != stack.endpoint(0));
     // Its pod goes: the prompt is known nowhere, and then where it went.
     api.delete_pod(&format!("vllm-{home}"));
-    until_spread(&mut stack, &[1 - home], "one-pod").await?;
+    until_spread(&mut stack, &mut seed, &[1 - home], "one-pod").await?;
     let next = known_at(&mut stack, &prompt, "second").await?;
     ensure!(next == stack.endpoint(1 - home), "{next}");
     // Another comes, and the last of the first two is not ready.
     api.set_pod(&pod(&stack, 2)?);
-    until_spread(&mut stack, &[1 - home, 2], "another-pod").await?;
+    until_spread(&mut stack, &mut seed, &[1 - home, 2], "another-pod").await?;
     api.change_pod(&format!("vllm-{}", 1 - home), |pod| {
         api::set_ready(pod, false)
     });
-    until_spread(&mut stack, &[2], "not-ready").await?;
+    until_spread(&mut stack, &mut seed, &[2], "not-ready").await?;
     api.change_pod(&format!("vllm-{}", 1 - home), |pod| {
         api::set_ready(pod, true)
     });
-    until_spread(&mut stack, &[1 - home, 2], "ready").await?;
+    until_spread(&mut stack, &mut seed, &[1 - home, 2], "ready").await?;
     let back = known_at(&mut stack, &prompt, "third").await?;
     ensure!(
         back == stack.endpoint(1 - home),
