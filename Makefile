@@ -55,7 +55,7 @@ test-wasm: ## core's tests as wasm: wasm32-unknown-unknown under node, wasm32-wa
 	@tools/test-wasm.sh
 
 test-manifests: build ## manifests, dashboards and alerts: schemas, promtool, and what they say about Envoy in `envoy --mode validate`
-	ENVOY=$$(tools/envoy.sh) WASM=$(WASM) PREFIX_PICKER=target/release/prefix-picker $$(tools/python.sh) tests/manifests/test_manifests.py
+	ENVOY=$$(tools/envoy.sh) WASM=$(WASM) PREFIX_PICKER=target/release/prefix-picker $$(tools/python.sh) -m unittest discover -v -s tests/manifests
 
 e2e: build ## the whole end-to-end suite in real Envoy (CASE=name for one case; CASE=list lists them)
 	ENVOY=$$(tools/envoy.sh) cargo test --test e2e -- $(CASE)

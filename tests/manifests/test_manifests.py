@@ -2,7 +2,7 @@
 """The manifests, dashboards and alert rules under envoy/: `make test-manifests`. What a machine lacks is skipped, said.
 
 Schemas of custom resources are in ../shared/data/crds beside a checkout, or where CRDS points. The schemas of
-Kubernetes' own kinds come with kubernetes-validate, kustomize with kubectl, promtool with Prometheus.
+Kubernetes' own kinds come with kubernetes-validate, kustomize with kubectl, promtool with Prometheus, Helm from PyPI.
 """
 
 import functools
@@ -17,6 +17,7 @@ import unittest
 import yaml
 
 import assemble
+import chart
 import istio
 import promql
 from patches import found
@@ -76,6 +77,9 @@ def shipped():
     if shutil.which("kubectl"):
         for folder in KUSTOMIZATIONS:
             yield f"-k {folder.relative_to(ENVOY)}", documents(kustomized(folder))
+    if not chart.missing():
+        for name, values in chart.VALUES.items():
+            yield f"helm {name}", chart.rendered(values)
 
 
 class Schemas(unittest.TestCase):
@@ -245,7 +249,15 @@ def raised(name, case, rule):
 @unittest.skipUnless(os.environ.get("PREFIX_PICKER"), "PREFIX_PICKER names no control plane")
 class ControlPlane(unittest.TestCase):
     def test_its_configuration(self):
-        text = (ENVOY / "kubernetes/prefix-picker.yaml").read_text()
+        self.check((ENVOY / "kubernetes/prefix-picker.yaml").read_text())
+
+    @chart.needed
+    def test_that_of_the_chart(self):
+        for name, values in chart.VALUES.items():
+            with self.subTest(name):
+                self.check(chart.configuration(chart.rendered(values)))
+
+    def check(self, text):
         with tempfile.TemporaryDirectory() as folder:
             secrets = yaml.safe_load((ENVOY / "kubernetes/secret.example.yaml").read_text())["stringData"]
             for name, value in secrets.items():
