@@ -132,6 +132,23 @@ class Release(unittest.TestCase):
         self.assertEqual(entries["plugin.wasm"][1][:4], b"\0asm")
         self.assertEqual(layout.used, {name for name in layout.files if name.startswith("blobs/")})
 
+    def test_helm_takes_the_chart(self):
+        """That it renders what the folder does."""
+        packed = self.out / "prefix-picker-chart.tgz"
+        with tarfile.open(packed) as archive:
+            names = {one.name.removeprefix("prefix-picker/") for one in archive}
+        self.assertEqual({name for name in names if "/" not in name}, {"Chart.yaml", "example.yaml", "values.schema.json", "values.yaml"})
+        self.assertIn("templates/NOTES.txt", names)
+        helm = subprocess.run([ROOT / "tools/helm.sh"], capture_output=True, text=True)
+        if helm.returncode:
+            self.skipTest("Helm cannot be installed: " + helm.stderr.strip().splitlines()[-1])
+        rendered = [
+            self.run_tool(helm.stdout.strip(), "template", "prefix-picker", str(chart), "-f", str(ROOT / "envoy/helm/example.yaml"))
+            for chart in (packed, ROOT / "envoy/helm")
+        ]
+        self.assertIn(f"registry.example/prefix-picker:{self.version}".encode(), rendered[0])
+        self.assertEqual(rendered[0], rendered[1])
+
     def test_the_digests_to_pin_are_those_of_the_images(self):
         told = dict(line.split("@") for line in (self.out / "image-digests.txt").read_text().splitlines())
         for name in ("prefix-picker", "prefix-picker-filter"):

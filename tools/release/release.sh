@@ -1,6 +1,6 @@
 #!/bin/bash
-# `make release`: everything that is published, in dist/: static binaries, the filter, images, bills of
-# materials, checksums. Needs no container engine and no root.
+# `make release`: everything that is published, in dist/: static binaries, the filter, images, the chart,
+# bills of materials, checksums. Needs no container engine and no root.
 # BIN_DIR=FOLDER takes binaries from there instead of building them.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
@@ -33,6 +33,7 @@ image() { # NAME ARGUMENTS...
 }
 image prefix-picker control-plane "amd64=$out/prefix-picker-linux-amd64" "arm64=$out/prefix-picker-linux-arm64"
 image prefix-picker-filter filter "$out/prefix-picker-filter.wasm"
+tools/release/chart.py "$out/prefix-picker-chart.tgz" --created "$SOURCE_DATE_EPOCH"
 
 (cd "$out" && sha256sum -- * >SHA256SUMS.new && mv SHA256SUMS.new SHA256SUMS)
 echo "version $version in $out/:"
