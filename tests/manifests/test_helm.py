@@ -142,6 +142,12 @@ class Chart(unittest.TestCase):
         # Given beside the defaults, not in place of them.
         self.assertEqual((config["log_format"], config["listen"]), ("text", "[::]:9400"))
 
+    def test_a_default_of_the_configuration_can_be_taken_away(self):
+        config = {**chart.EXAMPLE["config"], "token_files": None, "admin_token_files": None, "fleet_secret_file": None}
+        secret = {"values": {"engines-key": chart.TOKENS["admin-token"]}}
+        written = yaml.safe_load(chart.configuration(chart.rendered(with_example(config=config, secret=secret))))
+        self.assertEqual(sorted(written), ["data_dir", "listen", "log_format", "pools"])
+
     def test_rights_and_ways_to_every_namespace_that_discovery_reads(self):
         made = chart.rendered(chart.VALUES["everything"])
         for kind in ("Role", "RoleBinding"):

@@ -12,8 +12,6 @@ from pathlib import Path
 import oci
 
 CHART = Path(__file__).resolve().parents[2] / "envoy/helm"
-
-
 # Not all of the folder: values of one's own may lie there, with tokens.
 FILES = ("Chart.yaml", "example.yaml", "templates/*", "values.schema.json", "values.yaml")
 

@@ -59,7 +59,9 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{- else if not (or .existing .values) }}
 {{- $wrong = append $wrong "secret: is empty; give the name of a Secret as secret.existing, or secret.values" }}
 {{- else if .values }}
-{{- $files := concat $.Values.config.token_files $.Values.config.admin_token_files (list $.Values.config.fleet_secret_file) }}
+{{- /* A null takes a default away. */}}
+{{- $config := $.Values.config }}
+{{- $files := concat ($config.token_files | default list) ($config.admin_token_files | default list) (list $config.fleet_secret_file) }}
 {{- range compact $files }}
 {{- if and (eq (dir .) "/etc/prefix-picker/secrets") (not (hasKey $.Values.secret.values (base .))) }}
 {{- $wrong = append $wrong (printf "secret.values: lacks %s, whose file config names" (base .)) }}
