@@ -9,6 +9,7 @@
 //! | [`control_plane`] | the control plane's own figures -> items |
 //! | [`envoy`] | a gateway's admin pages -> items |
 //! | [`dashboards`] | names of metrics that engines no longer have |
+//! | `who` | who answers where another was expected |
 //!
 //! Judging is pure: what was seen comes in, items go out. Seeing is bounded: each look has a time
 //! limit, and what the whole time does not suffice for is said to be skipped.
@@ -32,8 +33,9 @@ pub mod probe;
 mod samples;
 mod starts;
 mod text;
+mod who;
 
-pub use item::{Item, Report, Status};
+pub use item::{Item, Problem, Report, Status};
 
 /// What to look at.
 #[derive(Clone, Debug)]
@@ -82,12 +84,15 @@ pub async fn examine(config: &Config, options: &Options) -> Result<Report, reqwe
     let (known, mut items) = discovered::complete(config, &urls, &client).await;
     let (replicas, control_plane, gateways) = tokio::join!(
         pool::examine(config, &known, options, &client, deadline),
-        control_plane::examine(&known, &urls, &client),
+        control_plane::examine(config, &urls, &client),
         envoy::examine(&known, &options.envoy_admin, &client),
     );
     items.extend(replicas);
     items.extend(control_plane);
     items.extend(gateways);
     items.extend(dashboards::examine(&options.dashboards));
-    Ok(Report { items })
+    Ok(Report {
+        items,
+        errors: Vec::new(),
+    })
 }

@@ -11,6 +11,7 @@ use prefix_picker_tests::process::Process;
 use prefix_picker_tests::stack::{Options, Places, Stack, wait};
 use serde_json::Value;
 
+use crate::accuracy::real_engines;
 use crate::faults::{chat, words};
 
 const PATH: &str = "/v1/chat/completions";
@@ -132,6 +133,61 @@ pub(crate) async fn doctor(places: &Places) -> Result<()> {
     control_plane_gone(places, &mut stack).await
 }
 
+/// Real vLLM engines, started by `make test-vllm`: nothing of them fails, and what is not ok is printed.
+pub(crate) async fn vllm(places: &Places) -> Result<()> {
+    let options = Options {
+        external_engines: real_engines("VLLM_PORTS")?,
+        control_plane_file: Some(places.root.join("tests/vllm/prefix-picker.yaml")),
+        ..Options::default()
+    };
+    let stack = Stack::start("vllm-doctor", places, options).await?;
+    let client = stack.client()?;
+    // Enough to be judged by, and a gateway that has had its table.
+    for n in 0..20u64 {
+        let mut body = chat(&words(7, 60), &words(100 + n, 20));
+        body["model"] = "tiny-qwen3".into();
+        let id = format!("vllm-doctor-{n}");
+        let reply = client.post(PATH, &body, &id, &[]).await?;
+        ensure!(reply.status == 200, "{} {}", reply.status, reply.body);
+    }
+    let told = examine(places, &stack, stack.ports.admin)?;
+    for item in told.items.iter().filter(|item| item["status"] != "ok") {
+        let text = |name: &str| item[name].as_str().unwrap_or_default().to_owned();
+        println!(
+            "  {} {} {}: {}",
+            text("status"),
+            text("id"),
+            text("subject"),
+            text("found")
+        );
+    }
+    let ok = told.items.iter().filter(|item| item["status"] == "ok");
+    println!("  {} of {} items ok", ok.count(), told.items.len());
+    let failed: Vec<_> = told
+        .items
+        .iter()
+        .filter(|item| item["status"] == "fail")
+        .collect();
+    ensure!(failed.is_empty(), "healthy real engines: {failed:#?}");
+    // These must have been looked at, or the rest says little.
+    for id in [
+        "engine.events",
+        "engine.topic",
+        "engine.replay",
+        "engine.hashes",
+        "engine.tokenizer",
+        "engine.template",
+        "engine.prefix_caching",
+        "engine.disaggregated",
+    ] {
+        let of = told.items.iter().filter(|item| item["id"] == id);
+        let ok = of.filter(|item| item["status"] == "ok").count();
+        ensure!(ok == 2, "{id} is ok of {ok} of two engines");
+    }
+    ensure!(told.code == Some(0), "exit code {:?}", told.code);
+    Ok(())
+}
+
 /// What doctor said.
 struct Told {
     code: Option<i32>,
@@ -173,7 +229,7 @@ fn examine(places: &Places, stack: &Stack, admin: u16) -> Result<Told> {
     let text = String::from_utf8_lossy(&output.stdout);
     let told: Value = serde_json::from_str(&text)
         .with_context(|| format!("{text} {}", String::from_utf8_lossy(&output.stderr)))?;
-    ensure!(told["version"] == 1, "{told}");
+    ensure!(told["schema"] == "prefix-picker.doctor/1", "{told}");
     let items = told["items"].as_array().context("items")?.clone();
     Ok(Told {
         code: output.status.code(),

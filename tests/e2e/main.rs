@@ -176,6 +176,7 @@ async fn case(name: &str, places: &Places, short: bool) -> Result<()> {
         "vllm" => accuracy::vllm(places).await,
         "vllm_exact" => exact::generating(places).await,
         "vllm_embeddings" => exact::embedding(places).await,
+        "vllm_doctor" => doctor::vllm(places).await,
         "feedback" => feedback::feedback(places, short).await,
         "siblings" => bursts::siblings(places, short).await,
         "two_gateways" => gateways::two_gateways(places, short).await,

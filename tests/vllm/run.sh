@@ -1,6 +1,7 @@
 #!/bin/bash
 # `make test-vllm`: real vLLM engines on CPU (two that generate, one that embeds), control plane and
-# Envoy: our text against the engine's, for every interface, and predictions against cached_tokens.
+# Envoy: our text against the engine's, for every interface, predictions against cached_tokens, and
+# what doctor says of them.
 set -euo pipefail
 cd "$(dirname "$0")/../.."
 vllm=.tools/vllm
@@ -30,4 +31,4 @@ for i in 0 1 2; do
 done
 export VLLM_PORTS="${p[0]},${p[1]},${p[2]} ${p[3]},${p[4]},${p[5]}"
 export VLLM_EMBED_PORTS="${p[6]},${p[7]},${p[8]}"
-ENVOY=$(tools/envoy.sh) cargo test -p prefix-picker-tests --test e2e -- ${CASE:-vllm_exact vllm_embeddings vllm}
+ENVOY=$(tools/envoy.sh) cargo test -p prefix-picker-tests --test e2e -- ${CASE:-vllm_exact vllm_embeddings vllm vllm_doctor}

@@ -9,7 +9,7 @@ use anyhow::Context as _;
 
 use super::BAD_ARGUMENTS;
 use crate::config::{Config, ConfigError};
-use crate::doctor::{self, Options};
+use crate::doctor::{self, Options, Problem, Report};
 
 /// Arguments of `doctor`.
 #[derive(Debug, clap::Args)]
@@ -47,7 +47,7 @@ pub struct Args {
     /// How long all of it may take, in seconds
     #[arg(long, value_name = "SECONDS", default_value_t = 25, value_parser = clap::value_parser!(u64).range(1..=3600))]
     time: u64,
-    /// Print one JSON object
+    /// Print what was found as JSON (`prefix-picker.doctor/1`)
     #[arg(long)]
     json: bool,
 }
@@ -57,37 +57,10 @@ pub struct Args {
 /// # Errors
 /// If the answer cannot be had at all.
 pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
-    let config = match Config::load(&args.config) {
-        Ok(config) => config,
-        Err(error) => {
-            match &error {
-                ConfigError::Unreadable { source, .. } => {
-                    eprintln!("prefix-picker doctor: {error}: {source}")
-                }
-                ConfigError::Invalid(_) => {
-                    eprintln!("prefix-picker doctor: {}: {error}", args.config.display());
-                }
-            }
-            return Ok(ExitCode::from(BAD_ARGUMENTS));
-        }
+    let (config, problems) = load(args);
+    let Some(config) = config.filter(|_| problems.is_empty()) else {
+        return refuse(args, problems);
     };
-    for url in args.url.iter().chain(&args.envoy_admin) {
-        if !is_url(url) {
-            eprintln!(
-                "prefix-picker doctor: {url}: expected an address like http://127.0.0.1:9901"
-            );
-            return Ok(ExitCode::from(BAD_ARGUMENTS));
-        }
-    }
-    for path in &args.dashboards {
-        if !path.exists() {
-            eprintln!(
-                "prefix-picker doctor: {}: no such file or folder",
-                path.display()
-            );
-            return Ok(ExitCode::from(BAD_ARGUMENTS));
-        }
-    }
     let options = Options {
         urls: args.url.clone(),
         envoy_admin: args.envoy_admin.clone(),
@@ -114,6 +87,64 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     } else {
         ExitCode::SUCCESS
     })
+}
+
+/// The configuration, and all that is wrong with it and the arguments.
+fn load(args: &Args) -> (Option<Config>, Vec<Problem>) {
+    let argument = |path: &str, message: String| Problem {
+        path: path.to_owned(),
+        message,
+    };
+    let mut problems = Vec::new();
+    let config = match Config::load(&args.config) {
+        Ok(config) => Some(config),
+        Err(ConfigError::Unreadable { source, .. }) => {
+            problems.push(argument("", format!("cannot be read: {source}")));
+            None
+        }
+        Err(ConfigError::Invalid(errors)) => {
+            problems.extend(errors.into_iter().map(|error| Problem {
+                path: error.path,
+                message: error.message,
+            }));
+            None
+        }
+    };
+    for (name, urls) in [("--url", &args.url), ("--envoy-admin", &args.envoy_admin)] {
+        let wrong = urls.iter().filter(|url| !is_url(url));
+        problems.extend(wrong.map(|url| {
+            let message = format!("{url}: expected an address like http://127.0.0.1:9901");
+            argument(name, message)
+        }));
+    }
+    let missing = args.dashboards.iter().filter(|path| !path.exists());
+    problems.extend(missing.map(|path| {
+        let message = format!("{}: no such file or folder", path.display());
+        argument("--dashboards", message)
+    }));
+    (config, problems)
+}
+
+/// Nothing can be looked at.
+fn refuse(args: &Args, errors: Vec<Problem>) -> anyhow::Result<ExitCode> {
+    if args.json {
+        let report = Report {
+            items: Vec::new(),
+            errors,
+        };
+        super::print(format!("{}\n", report.json()))?;
+    } else {
+        for Problem { path, message } in &errors {
+            // An argument, or a field of the file.
+            let place = match path.as_str() {
+                "" => args.config.display().to_string(),
+                argument if argument.starts_with("--") => argument.to_owned(),
+                field => format!("{}: {field}", args.config.display()),
+            };
+            eprintln!("prefix-picker doctor: {place}: {message}");
+        }
+    }
+    Ok(ExitCode::from(BAD_ARGUMENTS))
 }
 
 fn is_url(text: &str) -> bool {

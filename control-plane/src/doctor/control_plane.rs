@@ -4,10 +4,16 @@ use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::time::Duration;
 
+use serde_json::Value;
+
 use super::item::Item;
 use super::page::fetch;
 use super::samples::{Sample, samples};
+use super::who::{is_control_plane, who};
 use crate::config::Config;
+
+mod ready;
+mod replicas;
 
 /// How long a page may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -22,6 +28,8 @@ pub struct Pages {
     pub ready: (u16, String),
     /// `/metrics`.
     pub metrics: String,
+    /// `/v1/status`.
+    pub status: Value,
 }
 
 /// Where it listens, as seen from the same machine.
@@ -53,34 +61,49 @@ pub(super) async fn examine(
 async fn examine_one(config: &Config, url: &str, client: &reqwest::Client) -> Vec<Item> {
     const ID: &str = "control_plane.reachable";
     let url = url.trim_end_matches('/');
-    let (ready, metrics) = tokio::join!(
-        page(client, format!("{url}/readyz")),
-        page(client, format!("{url}/metrics"))
+    let page = async |path: &str| fetch(client, &format!("{url}{path}"), TIMEOUT).await;
+    let (status, ready, metrics) =
+        tokio::join!(page("/v1/status"), page("/readyz"), page("/metrics"));
+    let configured = url_of(config);
+    let start = format!(
+        "start it (`prefix-picker serve --config FILE`), or say by --url where it is: its `listen` says {configured}"
     );
+    let status = match status {
+        Ok(status) if is_control_plane(&status) => status,
+        Ok(status) => {
+            let who = who(client, url).await;
+            let found = format!(
+                "{}, no control plane: /v1/status answers {}",
+                who.told(),
+                status.status
+            );
+            let fix = format!(
+                "{}; --url is the control plane's address, its `listen` says {configured}",
+                who.belongs()
+            );
+            return vec![Item::fail(ID, url, found, fix)];
+        }
+        Err(why) => return vec![Item::fail(ID, url, why, start)],
+    };
     match (ready, metrics) {
-        (Ok(ready), Ok((200, metrics))) => {
+        (Ok(ready), Ok(metrics)) if metrics.status == 200 => {
+            let pages = Pages {
+                ready: (ready.status, ready.text()),
+                metrics: metrics.text(),
+                status: status.json(),
+            };
             let mut items = vec![Item::ok(ID, url, "answers")];
-            items.extend(judge(config, url, &Pages { ready, metrics }));
+            items.extend(judge(config, url, &pages));
             items
         }
-        (Err(why), _) | (_, Err(why)) => vec![Item::fail(
+        (Err(why), _) | (_, Err(why)) => vec![Item::fail(ID, url, why, start)],
+        (_, Ok(metrics)) => vec![Item::fail(
             ID,
             url,
-            why,
-            "start it (`prefix-picker serve --config FILE`), or say by --url where it is",
-        )],
-        (_, Ok((status, _))) => vec![Item::fail(
-            ID,
-            url,
-            format!("/metrics answers {status}: that is no control plane"),
-            "say by --url where the control plane is",
+            format!("/metrics answers {}", metrics.status),
+            "let its /metrics be read from here: something in front of it may keep it back",
         )],
     }
-}
-
-async fn page(client: &reqwest::Client, url: String) -> Result<(u16, String), String> {
-    let (status, body) = fetch(client, &url, TIMEOUT).await?;
-    Ok((status, String::from_utf8_lossy(&body).into_owned()))
 }
 
 /// Its figures.
@@ -108,8 +131,11 @@ impl<'a> Figures<'a> {
 #[must_use]
 pub fn judge(config: &Config, url: &str, pages: &Pages) -> Vec<Item> {
     let figures = Figures::of(&pages.metrics);
-    let mut items = vec![ready(url, &pages.ready), replicas(config, url, &figures)];
-    items.extend(followed(&figures));
+    let mut items = vec![
+        ready::judge(url, &pages.ready),
+        replicas::judge(config, url, &figures, &pages.status),
+    ];
+    items.extend(replicas::followed(&figures));
     items.push(restarts(url, &figures));
     items.push(unreadable(url, &figures));
     items.push(gateways(url, &figures));
@@ -118,118 +144,6 @@ pub fn judge(config: &Config, url: &str, pages: &Pages) -> Vec<Item> {
     items.extend(accuracy(&figures));
     items.extend(super::starts::judge(&pages.metrics));
     items
-}
-
-fn ready(url: &str, (status, text): &(u16, String)) -> Item {
-    const ID: &str = "control_plane.ready";
-    if *status == 200 {
-        return Item::ok(ID, url, "gateways get a table");
-    }
-    Item::fail(
-        ID,
-        url,
-        format!("/readyz: {}", text.trim()),
-        "it waits for the events of those replicas, `startup_grace_ms` at most: see engine.events",
-    )
-}
-
-/// Does it have the replicas of this configuration?
-fn replicas(config: &Config, url: &str, figures: &Figures<'_>) -> Item {
-    const ID: &str = "control_plane.replicas";
-    let states = figures
-        .all("replica_state")
-        .filter(|state| state.value > 0.0);
-    let states: Vec<&Sample<'_>> = states.collect();
-    let has: BTreeSet<&str> = states
-        .iter()
-        .filter_map(|state| state.label("replica"))
-        .collect();
-    let configured = config.replicas().map(|(_, replica)| replica.name.as_str());
-    let missing: Vec<&str> = configured.filter(|name| !has.contains(name)).collect();
-    if !missing.is_empty() {
-        return Item::fail(
-            ID,
-            url,
-            format!("it does not have {}", named(&missing)),
-            "it runs with another configuration, or was not restarted since: give it this one",
-        );
-    }
-    let count = |word: &str| {
-        states
-            .iter()
-            .filter(|state| state.label("state") == Some(word))
-            .count()
-    };
-    let names = |word: &str| -> Vec<&str> {
-        let of = states
-            .iter()
-            .filter(|state| state.label("state") == Some(word));
-        of.filter_map(|state| state.label("replica")).collect()
-    };
-    let (down, draining) = (names("down"), names("draining"));
-    if !down.is_empty() {
-        return Item::fail(
-            ID,
-            url,
-            format!(
-                "{} of {} replicas are down: {}",
-                down.len(),
-                states.len(),
-                named(&down)
-            ),
-            "see engine.reachable: /health and /metrics must answer the control plane",
-        );
-    }
-    if !draining.is_empty() {
-        return Item::warn(
-            ID,
-            url,
-            format!("draining, so that they get nothing: {}", named(&draining)),
-            "`prefix-picker undrain REPLICA` once they shall get requests again",
-        );
-    }
-    Item::ok(
-        ID,
-        url,
-        format!(
-            "{} replicas: {} ready, {} warming",
-            states.len(),
-            count("ready"),
-            count("warming")
-        ),
-    )
-}
-
-/// Are the replicas' events followed?
-fn followed(figures: &Figures<'_>) -> Vec<Item> {
-    const ID: &str = "control_plane.synced";
-    let is_on = |family: &str, name: &str| {
-        let mut all = figures.all(family);
-        all.any(|sample| sample.label("replica") == Some(name) && sample.value > 0.0)
-    };
-    let states = figures
-        .all("replica_state")
-        .filter(|state| state.value > 0.0);
-    states
-        .filter_map(|state| state.label("replica"))
-        .map(|name| {
-            if is_on("replica_synced", name) {
-                return Item::ok(ID, name, "its events are followed");
-            }
-            let (found, fix) = if is_on("replica_connected", name) {
-                (
-                    "its events are not caught up with: nothing is known of what it holds",
-                    "see engine.replay; without a replay socket it takes until events have come for a while",
-                )
-            } else {
-                (
-                    "no connection to its events: nothing is known of what it holds",
-                    "see engine.events; the control plane must reach the replica's `events` from where it runs",
-                )
-            };
-            Item::fail(ID, name, found, fix)
-        })
-        .collect()
 }
 
 /// Did engines begin anew, or events get lost, since the control plane runs?

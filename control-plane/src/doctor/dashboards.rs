@@ -1,8 +1,16 @@
 //! Dashboards and alert rules that ask for metrics which engines no longer have: their panels are
 //! empty, and their alerts never fire.
 //!
-//! vLLM hides a metric one version after it was deprecated and removes it one later. Names: vLLM pull
-//! requests 15458, 18837, 18354, 29330 and 32661, and `docs/design/metrics.md`.
+//! vLLM hides a metric one version after it was deprecated and removes it one later (`docs/usage/metrics.md`).
+//!
+//! | names | what became of them | source in vllm-project/vllm |
+//! |---|---|---|
+//! | swapping, `*_prefix_cache_hit_rate`, `time_in_queue_requests`, `model_*_time_milliseconds` | deprecated in 0.8, hidden in 0.9, then removed | pull requests 15458, 18837 |
+//! | `gpu_cache_usage_perc`, `gpu_prefix_cache_*` | deprecated in 0.9, removed at the end of 2025 | 18354, 29330 |
+//! | `time_per_output_token_seconds` | deprecated in 0.11, hidden in 0.12, removed in January 2026 | 24110, 29330, 32661 |
+//! | `avg_*_throughput_toks_per_s` | removed in January 2025 | 2764, 12383 |
+//! | `request_params_best_of`, `spec_decode_*` gauges | of the engine before V1, gone with it | `docs/design/metrics.md` |
+//! | `tokens_total`, `num_batched_tokens` | never served, and dashboards ask for them | `docs/design/metrics.md`, `vllm/v1/metrics/loggers.py` |
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -20,8 +28,8 @@ const TOLD_MAX: usize = 20;
 /// How deep folders are searched.
 const DEPTH_MAX: usize = 6;
 
-/// Names that are gone, without what a type adds (`_total`, `_bucket`, ...), and what to ask for.
-const GONE: [(&str, &str); 18] = [
+/// Names that are not there, without what a type adds (`_total`, `_bucket`, ...), and what to ask for.
+const GONE: [(&str, &str); 19] = [
     ("vllm:gpu_cache_usage_perc", "vllm:kv_cache_usage_perc"),
     (
         "vllm:gpu_prefix_cache_hit_rate",
@@ -76,6 +84,10 @@ const GONE: [(&str, &str); 18] = [
     (
         "vllm:spec_decode_efficiency",
         "vllm:spec_decode_num_accepted_tokens_total",
+    ),
+    (
+        "vllm:spec_decode_num_emitted_tokens",
+        "vllm:spec_decode_num_accepted_tokens_total + vllm:spec_decode_num_drafts_total",
     ),
     (
         "vllm:tokens_total",
@@ -181,7 +193,7 @@ pub fn judge(subject: &str, text: &str) -> Vec<Item> {
         Item::warn(
             ID,
             subject,
-            format!("{place}: {name} is gone from vLLM: it shows nothing"),
+            format!("{place}: vLLM has no {name} any more: it shows nothing"),
             format!("ask for {new}"),
         )
     })
@@ -241,7 +253,7 @@ mod tests {
         assert!(
             items[0]
                 .found
-                .contains("panel \"Cache\": vllm:gpu_cache_usage_perc")
+                .contains("panel \"Cache\": vLLM has no vllm:gpu_cache_usage_perc")
         );
         assert!(items[0].fix.contains("vllm:kv_cache_usage_perc"));
         assert!(items[1].found.contains("panel \"Hit rate\""));
@@ -257,10 +269,42 @@ mod tests {
         assert!(
             items[0]
                 .found
-                .starts_with("line 4: vllm:time_per_output_token_seconds"),
+                .starts_with("line 4: vLLM has no vllm:time_per_output_token_seconds"),
             "{items:?}"
         );
         let new = "expr: vllm:request_time_per_output_token_seconds_bucket";
         assert_eq!(judge("r.yaml", new)[0].status, Status::Ok);
+    }
+
+    /// What vLLM 0.32 really served (where the capture is at hand).
+    #[test]
+    fn what_is_gone_is_not_there_and_what_to_ask_for_is() {
+        let file = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../shared/data/vllm-real/metrics-after.txt"
+        );
+        let Ok(capture) = std::fs::read_to_string(file) else {
+            eprintln!("skipped: no {file}");
+            return;
+        };
+        let has = |name: &str| {
+            let mut all = super::super::samples::samples(&capture);
+            all.any(|sample| {
+                ENDINGS
+                    .iter()
+                    .any(|ending| sample.name == format!("{name}{ending}"))
+            })
+        };
+        for (name, new) in GONE {
+            assert!(!has(name), "{name} is there");
+            let words = new.split(|c: char| !(c.is_ascii_alphanumeric() || matches!(c, '_' | ':')));
+            // Speculative decoding was off in that engine.
+            let words = words.filter(|word| {
+                word.starts_with("vllm:") && !word.contains("spec_decode") && !word.ends_with(':')
+            });
+            for word in words {
+                assert!(has(word), "{word} is not there");
+            }
+        }
     }
 }

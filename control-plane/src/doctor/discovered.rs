@@ -29,8 +29,10 @@ pub(super) async fn complete(
     for url in urls {
         let at = format!("{}/v1/status", url.trim_end_matches('/'));
         let page = fetch(client, &at, TIMEOUT);
-        if let (None, Ok((200, body))) = (&status, page.await) {
-            status = serde_json::from_slice::<Value>(&body).ok();
+        if let (None, Ok(page)) = (&status, page.await)
+            && page.status == 200
+        {
+            status = serde_json::from_slice::<Value>(&page.body).ok();
         }
     }
     let pools = config.pools.iter_mut();

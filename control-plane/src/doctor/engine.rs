@@ -10,8 +10,10 @@ use super::samples::samples;
 use super::text::PoolText;
 
 mod caching;
+mod disaggregated;
 mod events;
 mod hashes;
+mod hung;
 mod prompt;
 mod version;
 
@@ -27,17 +29,22 @@ pub struct Subject<'a> {
     pub text: Option<&'a PoolText>,
     /// The engines' `PYTHONHASHSEED`, if it is known.
     pub python_hash_seed: Option<&'a str>,
+    /// All replicas that were looked at, this one too.
+    pub fleet: &'a [(&'a ReplicaConfig, &'a Seen)],
 }
 
 /// Judges a replica.
 #[must_use]
 pub fn judge(subject: &Subject<'_>, seen: &Seen) -> Vec<Item> {
     let name = subject.replica.name.as_str();
+    if let Some(items) = hung::judge(subject, seen) {
+        return items;
+    }
     let mut items = vec![reachable(name, subject.replica, seen)];
     if let Err(Failed::Unreachable) = seen.health {
         // One fault, said once.
         if let Err(why) = &seen.events {
-            items.push(events::unreachable(name, subject.replica, why));
+            items.push(events::not_heard(subject, seen, why));
         }
         return items;
     }
@@ -45,7 +52,7 @@ pub fn judge(subject: &Subject<'_>, seen: &Seen) -> Vec<Item> {
     items.push(version::judge(name, seen.version.as_deref()));
     items.push(caching::enabled(subject, seen));
     items.push(ranks(subject, seen));
-    items.push(disaggregated(name, seen));
+    items.push(disaggregated::judge(name, seen));
     items.extend(events::judge(subject, seen));
     items.extend(event_sources(subject, seen));
     items.push(hashes::judge(subject, seen));
@@ -59,6 +66,11 @@ fn reachable(name: &str, replica: &ReplicaConfig, seen: &Seen) -> Item {
     let fix = |what: &str| {
         format!("{what}; `endpoint`, `health`, `metrics` and `api` say where it is asked")
     };
+    if let (Ok(()), Ok(metrics)) = (&seen.health, &seen.metrics)
+        && let Some(item) = hung::request(ID, name, metrics, seen)
+    {
+        return item;
+    }
     match (&seen.health, &seen.metrics) {
         (Ok(()), Ok(_)) => Item::ok(ID, name, "/health and /metrics answer"),
         (Err(Failed::Unreachable), _) => Item::fail(
@@ -146,52 +158,6 @@ fn ranks(subject: &Subject<'_>, seen: &Seen) -> Item {
         ),
         None => Item::ok(ID, name, "one cache behind the endpoint"),
         Some(rank) => Item::ok(ID, name, format!("rank {rank} of {ranks:?}")),
-    }
-}
-
-/// Engines that prefill for each other.
-fn disaggregated(name: &str, seen: &Seen) -> Item {
-    const ID: &str = "engine.disaggregated";
-    const FIX: &str = "prefix-picker places whole requests: take engines that only prefill (kv_producer) or only \
-        decode (kv_consumer) out of the pool, and list engines that do both (kv_both, or without a transfer)";
-    let config = seen.server_info.as_ref();
-    let config = config.and_then(|info| info.pointer("/vllm_config/kv_transfer_config"));
-    let role = config.and_then(|config| config.get("kv_role")?.as_str());
-    let connector = config.and_then(|config| config.get("kv_connector")?.as_str());
-    let connector = connector.unwrap_or("KV transfer");
-    let text = seen.metrics.as_deref().unwrap_or_default();
-    let transfers = samples(text).any(|sample| {
-        sample.name.starts_with("vllm:nixl_")
-            || sample
-                .name
-                .starts_with("vllm:num_requests_kv_fetch_by_stage")
-    });
-    match role {
-        Some(role @ ("kv_producer" | "kv_consumer")) => Item::fail(
-            ID,
-            name,
-            format!(
-                "{connector} with {role}: prefill and decode are on different engines, which is not supported"
-            ),
-            FIX,
-        ),
-        Some(role) => Item::ok(
-            ID,
-            name,
-            format!("{connector} with {role}: requests are answered whole"),
-        ),
-        None if transfers => Item::warn(
-            ID,
-            name,
-            "the metrics tell of KV transfers between engines (NIXL); in which role is not told. Prefill on one engine \
-             and decoding on another is not supported",
-            FIX,
-        ),
-        None => Item::ok(
-            ID,
-            name,
-            "no KV transfer between engines: requests are answered whole",
-        ),
     }
 }
 

@@ -15,6 +15,7 @@ use serde_json::Value;
 
 use super::item::Item;
 use super::page::fetch;
+use super::who::{Who, who};
 use crate::config::Config;
 use crate::server::auth::Tokens;
 
@@ -26,9 +27,9 @@ mod stats;
 
 use dump::Dump;
 
-/// How long a page may take: configurations of large meshes have many megabytes.
 /// So long after its start an Envoy has polled, in seconds.
 const SETTLED_S: u64 = 5;
+/// How long a page may take: configurations of large meshes have many megabytes.
 const TIMEOUT: Duration = Duration::from_secs(8);
 /// The header by which endpoints are named.
 const HEADER: &str = "x-gateway-destination-endpoint";
@@ -62,13 +63,7 @@ pub(super) async fn examine(
                 items.push(Item::ok(ID, subject, "the admin pages can be read"));
                 items.extend(judge(config, subject, &pages));
             }
-            Err(why) => items.push(Item::fail(
-                ID,
-                subject,
-                why,
-                "--envoy-admin is the address of Envoy's `admin` section; on Kubernetes: kubectl port-forward POD 19000 \
-                 (Envoy Gateway) or 15000 (Istio)",
-            )),
+            Err(why) => items.push(unreachable(client, name, subject, why).await),
         }
     }
     if urls.is_empty() {
@@ -76,6 +71,22 @@ pub(super) async fn examine(
         items.push(Item::skipped(ID, "gateways", why));
     }
     items
+}
+
+async fn unreachable(client: &reqwest::Client, url: &str, subject: &str, why: String) -> Item {
+    const ID: &str = "gateway.reachable";
+    const FIX: &str = "--envoy-admin is the address of Envoy's `admin` section; on Kubernetes: kubectl port-forward POD \
+        19000 (Envoy Gateway) or 15000 (Istio)";
+    match who(client, url).await {
+        // Those of an Envoy, but not all, or nobody that is known.
+        Who::EnvoyAdmin | Who::Other => Item::fail(ID, subject, why, FIX),
+        other => Item::fail(
+            ID,
+            subject,
+            format!("{}, not Envoy's admin pages", other.told()),
+            format!("{}; {FIX}", other.belongs()),
+        ),
+    }
 }
 
 /// Judges one gateway by its pages.
@@ -134,9 +145,10 @@ fn version(subject: &str, info: &Value) -> Item {
 async fn pages(client: &reqwest::Client, url: &str) -> Result<Pages, String> {
     let page = async |path: &str| -> Result<Vec<u8>, String> {
         let at = format!("{url}{path}");
-        match fetch(client, &at, TIMEOUT).await? {
-            (200, body) => Ok(body),
-            (status, _) => Err(format!("{at}: status {status}")),
+        let page = fetch(client, &at, TIMEOUT).await?;
+        match page.status {
+            200 => Ok(page.body),
+            status => Err(format!("{at}: status {status}")),
         }
     };
     let json = |path: &str, bytes: &[u8]| {

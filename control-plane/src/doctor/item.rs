@@ -5,6 +5,9 @@ use std::fmt::{self, Write as _};
 
 use serde::Serialize;
 
+/// The form of `--json`. A field that is added keeps it; one that changes or goes does not.
+pub const SCHEMA: &str = "prefix-picker.doctor/1";
+
 /// How it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -95,11 +98,22 @@ impl Item {
     }
 }
 
+/// Why nothing could be looked at.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Problem {
+    /// The configuration's field, like `pools[0].models`, or the argument; empty: the file as a whole.
+    pub path: String,
+    /// What is wrong with it.
+    pub message: String,
+}
+
 /// All that was said.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Report {
     /// In the order of looking.
     pub items: Vec<Item>,
+    /// Why nothing could be looked at; else empty.
+    pub errors: Vec<Problem>,
 }
 
 impl Report {
@@ -122,7 +136,9 @@ impl Report {
     /// For programs; the form is described in docs/doctor.md.
     #[must_use]
     pub fn json(&self) -> serde_json::Value {
-        serde_json::json!({"version": 1, "items": self.items, "summary": self.counts()})
+        serde_json::json!({
+            "schema": SCHEMA, "items": self.items, "summary": self.counts(), "errors": self.errors,
+        })
     }
 
     /// For people: what must be changed comes first, what is right last, one line each.
@@ -198,6 +214,7 @@ mod tests {
                 Item::fail("a.long_one", "y", "bad\x1b[2J\nnews", "do this"),
                 Item::skipped("a.c", "[::1]:8000", "no time"),
             ],
+            errors: Vec::new(),
         }
     }
 
@@ -218,7 +235,8 @@ ok       a.b         x           fine
     #[test]
     fn programs_see_everything() {
         let json = report().json();
-        assert_eq!(json["version"], 1);
+        assert_eq!(json["schema"], SCHEMA);
+        assert_eq!(json["errors"], serde_json::json!([]));
         assert_eq!(json["summary"]["fail"], 1);
         assert_eq!(
             json["items"][0],

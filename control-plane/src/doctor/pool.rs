@@ -63,6 +63,15 @@ pub(super) async fn examine(
         seen.extend(look.ok());
     }
     seen.sort_by_key(|(_, number, _, _)| *number);
+    for (at, _, _, seen) in &mut seen {
+        let text = texts.get(*at).and_then(|(_, text)| text.as_ref());
+        if let Some(requests) = seen.as_mut().and_then(|seen| seen.requests.as_mut()) {
+            requests.recognise(text);
+        }
+    }
+    let fleet = seen.iter();
+    let fleet = fleet.filter_map(|(_, _, replica, seen)| Some((replica, seen.as_ref()?)));
+    let fleet: Vec<(&ReplicaConfig, &Seen)> = fleet.collect();
     let mut items = Vec::new();
     for (at, (pool, (item, text))) in config.pools.iter().zip(texts).enumerate() {
         items.push(item);
@@ -75,6 +84,7 @@ pub(super) async fn examine(
                 pool,
                 replica,
                 text: text.as_ref(),
+                fleet: &fleet,
                 python_hash_seed: options.python_hash_seed.as_deref(),
             };
             match seen {

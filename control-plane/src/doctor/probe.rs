@@ -12,14 +12,18 @@ use crate::events::Stored;
 use crate::facts::models::Models;
 use crate::facts::sources;
 
+use super::text::PoolText;
+
 mod bodies;
 mod events;
 mod http;
+mod peer;
 
 use events::Listener;
 pub use events::{Heard, Replayed};
 pub use http::Failed;
 use http::Http;
+pub use peer::Peer;
 
 /// How long a connection may take to stand.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -49,8 +53,8 @@ pub struct Seen {
     pub sources: Option<Vec<u8>>,
     /// `/server_info`, where there is such.
     pub server_info: Option<Value>,
-    /// The connection to its events.
-    pub events: Result<(), String>,
+    /// The connection to its events, or what is there instead.
+    pub events: Result<(), Peer>,
     /// Its replay socket's answer; `None`: none is configured.
     pub replay: Option<Replayed>,
     /// What became of the requests; `None`: none were sent.
@@ -80,11 +84,55 @@ pub struct Requests {
     pub heard: Heard,
     /// The events of our prompt: its first blocks as stored.
     pub stored: Option<Stored>,
+    /// The prompts that were sent.
+    pub sent: Vec<Sent>,
     /// When they were sent, seconds since 1970: templates print dates.
     pub at_unix_s: i64,
 }
 
+/// A prompt that was sent.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    /// How its text begins, as no other does.
+    pub mark: String,
+    /// The engine's tokens of it, if it told.
+    pub ids: Option<Vec<u32>>,
+}
+
+impl Sent {
+    /// Whether these are its first blocks.
+    fn is_in(&self, stored: &Stored, text: Option<&PoolText>) -> bool {
+        if let Some(ids) = &self.ids {
+            return events::is_of(stored, ids);
+        }
+        let bytes = text.and_then(|text| text.bytes(&stored.tokens).ok());
+        bytes.is_some_and(|bytes| String::from_utf8_lossy(&bytes).contains(&self.mark))
+    }
+}
+
 impl Requests {
+    /// Finds the events of our prompt where the engine did not tell its tokens: by its text, or where that
+    /// cannot be had either, any prompt's will do.
+    pub fn recognise(&mut self, text: Option<&PoolText>) {
+        if self.stored.is_some() || self.sent.iter().any(|sent| sent.ids.is_some()) {
+            return;
+        }
+        let is_ours = |stored: &&Stored| {
+            let mut sent = self.sent.iter();
+            text.is_none_or(|text| text.bytes(&stored.tokens).is_err())
+                || sent.any(|sent| sent.is_in(stored, text))
+        };
+        self.stored = self.heard.firsts.iter().find(is_ours).cloned();
+    }
+
+    /// Whether events of another replica's prompts were heard.
+    #[must_use]
+    pub fn heard_of(&self, other: &Self, text: Option<&PoolText>) -> bool {
+        let mut sent = other.sent.iter();
+        let firsts = &self.heard.firsts;
+        sent.any(|sent| firsts.iter().any(|stored| sent.is_in(stored, text)))
+    }
+
     /// Whether the engine answered a request that generates.
     #[must_use]
     pub fn generates(&self) -> bool {
@@ -192,13 +240,19 @@ async fn send(
             requests.stream = Some(http.ask_stream(api, &streamed).await);
         }
         requests.body = Some(body);
+        let ids = requests.prompt.as_ref().map(|(ids, _)| ids.clone());
+        requests.sent.push(Sent {
+            mark: bodies::mark(&text).to_owned(),
+            ids: ids.clone(),
+        });
         let Some(listener) = listener.as_deref_mut() else {
             break;
         };
-        let ids = requests.prompt.as_ref().map(|(ids, _)| ids.as_slice());
-        let until = timeout(EVENTS_WITHIN, listener.hear(ids, &mut requests.heard));
+        let until = listener.hear(ids.as_deref(), &mut requests.heard);
+        let until = timeout(EVENTS_WITHIN, until);
         requests.stored = until.await.ok().flatten();
-        if requests.stored.is_some() {
+        let unknown = ids.is_none() && !requests.heard.firsts.is_empty();
+        if requests.stored.is_some() || unknown {
             break;
         }
     }
@@ -250,4 +304,53 @@ fn model_name(seen: &Seen, pool: &PoolConfig) -> String {
 #[allow(clippy::cast_possible_truncation)] // seconds since 1970
 fn unix_seconds() -> i64 {
     crate::metrics::unix_seconds() as i64
+}
+
+#[cfg(test)]
+mod tests {
+    use tokenizers::Tokenizer;
+
+    use super::*;
+    use crate::config::Config;
+
+    /// Where an engine does not tell a prompt's tokens, its text tells whose events they are.
+    #[test]
+    fn prompts_are_known_by_their_text() {
+        let dir = engine_sim::model_dir();
+        let yaml = format!(
+            "listen: 127.0.0.1:1\ntokens: [a-token]\ndata_dir: /nowhere\npools:\n- name: demo\n  model_dir: {}\n  models: [sim]\n  \
+             clusters: [pool]\n  replicas: [{{endpoint: '127.0.0.1:2', events: 'tcp://127.0.0.1:3'}}]\n",
+            dir.display()
+        );
+        let config = Config::parse(&yaml).unwrap();
+        let text = PoolText::load(&config.pools[0]).unwrap();
+        let tokenizer = Tokenizer::from_file(dir.join("tokenizer.json")).unwrap();
+        let stored = |prompt: &str| Stored {
+            tokens: tokenizer.encode(prompt, false).unwrap().get_ids().to_vec(),
+            ..Stored::default()
+        };
+        let sent = |prompt: &str| Sent {
+            mark: bodies::mark(prompt).to_owned(),
+            ids: None,
+        };
+        let prompts = [(); 3].map(|()| bodies::unique_text(9));
+        let requests = |n: usize, heard: &[usize]| Requests {
+            sent: vec![sent(&prompts[n])],
+            heard: Heard {
+                firsts: heard.iter().map(|n| stored(&prompts[*n])).collect(),
+                ..Heard::default()
+            },
+            ..Requests::default()
+        };
+        let mut ours = requests(0, &[2, 0]);
+        ours.recognise(Some(&text));
+        assert_eq!(ours.stored, Some(stored(&prompts[0])));
+        let mut others = requests(1, &[2, 0]);
+        others.recognise(Some(&text));
+        assert_eq!(others.stored, None);
+        assert!(others.heard_of(&ours, Some(&text)) && !ours.heard_of(&others, Some(&text)));
+        // Without a vocabulary any prompt will do.
+        others.recognise(None);
+        assert_eq!(others.stored, Some(stored(&prompts[2])));
+    }
 }

@@ -474,28 +474,6 @@ fn free_ports_in_a_row() -> u16 {
 }
 
 #[test]
-fn events_of_another_engine() {
-    let fleet = Fleet::start("others", |_| {});
-    let events = |n: usize| fleet.engines[n].events_endpoint().unwrap();
-    // Each has the other's.
-    let yaml = fleet.yaml();
-    let yaml = yaml
-        .replace(&events(0), "FIRST")
-        .replace(&events(1), &events(0));
-    let config = prefix_picker::config::Config::parse(&yaml.replace("FIRST", &events(1))).unwrap();
-    let report = run(&config, &Options::default());
-    let faults = super::fleet::faults(&report, &["engine.events"]);
-    assert_eq!(faults.len(), 2, "{}", report.text(false));
-    assert!(
-        faults[0]
-            .fix
-            .contains("let `events` and `endpoint` name the same one")
-            || faults[0].found.contains("not announced"),
-        "{faults:?}"
-    );
-}
-
-#[test]
 fn another_model_name() {
     check(
         "names",

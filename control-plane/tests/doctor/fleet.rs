@@ -95,7 +95,22 @@ pub(crate) fn run(config: &Config, options: &Options) -> Report {
         .enable_all()
         .build()
         .unwrap();
-    runtime.block_on(examine(config, options)).unwrap()
+    let report = runtime.block_on(examine(config, options)).unwrap();
+    well_formed(&report);
+    report
+}
+
+/// Each item says what was found, and each fault what to do.
+pub(crate) fn well_formed(report: &Report) {
+    for item in &report.items {
+        let is_fault = matches!(item.status, Status::Fail | Status::Warn);
+        let ends = |text: &str| text.trim_end().ends_with(':');
+        assert!(
+            !item.subject.trim().is_empty() && !item.found.trim().is_empty() && !ends(&item.found),
+            "{item:?}"
+        );
+        assert!(!is_fault || !item.fix.trim().is_empty(), "{item:?}");
+    }
 }
 
 pub(crate) fn free_port() -> u16 {
@@ -118,6 +133,7 @@ pub(crate) fn model_with(dir: &Path, file: &str, edit: impl FnOnce(String) -> St
 
 /// The items of ids that begin so which are neither ok nor skipped.
 pub(crate) fn faults<'a>(report: &'a Report, prefixes: &[&str]) -> Vec<&'a Item> {
+    well_formed(report);
     let is_fault = |item: &&Item| {
         matches!(item.status, Status::Fail | Status::Warn)
             && prefixes.iter().any(|prefix| item.id.starts_with(prefix))

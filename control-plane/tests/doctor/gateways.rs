@@ -69,9 +69,12 @@ fn settings(pages: &mut Pages, edit: impl FnOnce(&mut Value)) {
 fn look(edit: impl FnOnce(&mut Pages)) -> Report {
     let mut pages = pages();
     edit(&mut pages);
-    Report {
+    let report = Report {
         items: judge(&config(), "gw", &pages),
-    }
+        ..Report::default()
+    };
+    super::fleet::well_formed(&report);
+    report
 }
 
 /// One fault, and all else is well.
@@ -520,8 +523,10 @@ fn standalone_needs_no_control_plane() {
 fn rubbish_is_no_gateway() {
     let report = Report {
         items: judge(&config(), "gw", &Pages::default()),
+        ..Report::default()
     };
     assert!(report.has_failed());
+    super::fleet::well_formed(&report);
 }
 
 /// A filter that is told to do less than it could is named, since one forgotten costs all of it.

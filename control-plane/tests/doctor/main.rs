@@ -8,7 +8,10 @@
     clippy::indexing_slicing
 )] // a test
 
+mod cli;
 mod control;
+mod docs;
 mod engines;
 mod fleet;
 mod gateways;
+mod places;

@@ -3,7 +3,7 @@
 use super::{Subject, caching};
 use crate::config::ReplicaConfig;
 use crate::doctor::item::Item;
-use crate::doctor::probe::{Replayed, Requests, Seen};
+use crate::doctor::probe::{Peer, Replayed, Requests, Seen};
 
 const EVENTS: &str = "engine.events";
 const TOPIC: &str = "engine.topic";
@@ -11,23 +11,112 @@ const REPLAY: &str = "engine.replay";
 const SWITCH_ON: &str = "start the engine with --enable-prefix-caching --kv-events-config '{\"enable_kv_cache_events\":true,\
     \"publisher\":\"zmq\",\"endpoint\":\"tcp://*:5557\",\"replay_endpoint\":\"tcp://*:5558\"}', and let `events` name that port";
 
-pub(super) fn unreachable(name: &str, replica: &ReplicaConfig, why: &str) -> Item {
-    let found = format!("{}: {why}", replica.events);
-    Item::fail(EVENTS, name, found, SWITCH_ON)
+const COMES_FIRST: &str = "these are another replica's events: see engine.events";
+
+/// What is at `events` in place of a socket that publishes.
+pub(super) fn not_heard(subject: &Subject<'_>, seen: &Seen, peer: &Peer) -> Item {
+    let (name, endpoint) = (&subject.replica.name, &subject.replica.events);
+    let own_port = "let `events` name the port of \"endpoint\" in the engine's --kv-events-config";
+    let swapped = is_publisher(seen.replay.as_ref());
+    let (found, fix) = match peer {
+        Peer::Socket(kind) if kind == "ROUTER" && swapped => (
+            format!("{endpoint}: this is the replay socket, and `replay` names that of the events"),
+            "swap the replica's `events` and `replay`".to_owned(),
+        ),
+        Peer::Socket(kind) if kind == "ROUTER" => (
+            format!("{endpoint}: this is the replay socket (ROUTER), which publishes no events"),
+            format!("{own_port}, and `replay` that of \"replay_endpoint\""),
+        ),
+        Peer::Socket(kind) => (
+            format!("{endpoint}: a socket of kind {kind} is there, not one that publishes (PUB)"),
+            own_port.to_owned(),
+        ),
+        Peer::Other => (
+            format!("{endpoint}: what listens there does not speak ZeroMQ"),
+            format!("{own_port}, not its HTTP port"),
+        ),
+        Peer::Silent(seconds) => (
+            format!("{endpoint}: connections are accepted, but nothing is said within {seconds} s"),
+            format!("does the engine hang? Else something else is there: {own_port}"),
+        ),
+        Peer::Nobody | Peer::Unknown => (
+            format!("{endpoint}: nobody listens there"),
+            SWITCH_ON.to_owned(),
+        ),
+    };
+    Item::fail(EVENTS, name, found, fix)
+}
+
+fn is_publisher(replayed: Option<&Replayed>) -> bool {
+    matches!(replayed, Some(Replayed::Silent(Peer::Socket(kind))) if kind == "PUB")
 }
 
 pub(super) fn judge(subject: &Subject<'_>, seen: &Seen) -> Vec<Item> {
-    vec![
-        events(subject, seen),
-        topic(subject, seen),
-        replay(subject, seen),
-    ]
+    let name = &subject.replica.name;
+    match owner(subject, seen) {
+        Some((other, theirs)) => vec![
+            another(subject, seen.requests.as_ref(), other, theirs),
+            Item::skipped(TOPIC, name, COMES_FIRST),
+            match seen.replay {
+                // Compared with the wrong one.
+                Some(Replayed::Lacks(_) | Replayed::Answered) => {
+                    Item::skipped(REPLAY, name, COMES_FIRST)
+                }
+                _ => replay(subject, seen),
+            },
+        ],
+        None => vec![
+            events(subject, seen),
+            topic(subject, seen),
+            replay(subject, seen),
+        ],
+    }
+}
+
+/// The replica whose events these are, where they are not this one's.
+fn owner<'a>(subject: &Subject<'a>, seen: &Seen) -> Option<(&'a ReplicaConfig, &'a Requests)> {
+    let requests = seen.requests.as_ref().filter(|r| r.stored.is_none())?;
+    let others = subject.fleet.iter();
+    let mut others = others.filter(|(replica, _)| replica.name != subject.replica.name);
+    others.find_map(|(replica, seen)| {
+        let theirs = seen.requests.as_ref()?;
+        requests
+            .heard_of(theirs, subject.text)
+            .then_some((*replica, theirs))
+    })
+}
+
+fn another(
+    subject: &Subject<'_>,
+    ours: Option<&Requests>,
+    other: &ReplicaConfig,
+    theirs: &Requests,
+) -> Item {
+    let (name, endpoint) = (&subject.replica.name, &subject.replica.events);
+    let its = &other.name;
+    let swapped = ours.is_some_and(|ours| theirs.heard_of(ours, subject.text));
+    let (found, fix) = if swapped {
+        (
+            format!(
+                "{endpoint}: these are the events of {its}, and {its} has those of {name}: swapped"
+            ),
+            format!(
+                "swap the `events` of {name} and {its} (and `replay`, if they are swapped too)"
+            ),
+        )
+    } else {
+        (
+            format!("{endpoint}: these are the events of {its}, not of {name}"),
+            format!("let `events` of {name} name its own engine or rank, as its `endpoint` does"),
+        )
+    };
+    Item::fail(EVENTS, name, found, fix)
 }
 
 fn events(subject: &Subject<'_>, seen: &Seen) -> Item {
     let name = &subject.replica.name;
     if let Err(why) = &seen.events {
-        return unreachable(name, subject.replica, why);
+        return not_heard(subject, seen, why);
     }
     let Some(requests) = &seen.requests else {
         let why = "the connection stands; whether events come was not tried";
@@ -121,7 +210,7 @@ fn topic(subject: &Subject<'_>, seen: &Seen) -> Item {
 fn replay(subject: &Subject<'_>, seen: &Seen) -> Item {
     let (name, replica) = (&subject.replica.name, subject.replica);
     let endpoint = replica.replay.as_deref().unwrap_or_default();
-    match seen.replay {
+    match &seen.replay {
         None => Item::warn(
             REPLAY,
             name,
@@ -135,11 +224,30 @@ fn replay(subject: &Subject<'_>, seen: &Seen) -> Item {
             format!("{endpoint} answers, but does not have batch {seq}, which was just published"),
             "it is another engine's or rank's: let `replay` and `events` name the same one",
         ),
-        Some(Replayed::Silent) => Item::fail(
+        Some(Replayed::Silent(Peer::Socket(kind))) if kind != "ROUTER" => Item::fail(
+            REPLAY,
+            name,
+            if kind == "PUB" {
+                format!(
+                    "{endpoint}: this is the socket that publishes events (PUB), which replays none"
+                )
+            } else {
+                format!(
+                    "{endpoint}: a socket of kind {kind} is there, not one that replays (ROUTER)"
+                )
+            },
+            "let `replay` name the port of \"replay_endpoint\" in the engine's --kv-events-config",
+        ),
+        Some(Replayed::Silent(peer)) => Item::fail(
             REPLAY,
             name,
             format!(
-                "{endpoint} does not answer: one lost event costs all that is known of the replica"
+                "{endpoint} does not answer{}: one lost event costs all that is known of the replica",
+                match peer {
+                    Peer::Nobody => ", nobody listens there",
+                    Peer::Other => ", what listens there does not speak ZeroMQ",
+                    _ => "",
+                }
             ),
             "add \"replay_endpoint\":\"tcp://*:5558\" to the engine's --kv-events-config, and let `replay` name that port",
         ),

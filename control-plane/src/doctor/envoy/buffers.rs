@@ -3,7 +3,7 @@
 use serde_json::Value;
 
 use super::dump::{Dump, clusters_of, list, number};
-use super::filter::{Found, buffer_behind, least_buffer};
+use super::filter::{Found, buffers};
 use crate::config::Config;
 use crate::doctor::item::Item;
 
@@ -38,13 +38,14 @@ pub(super) fn judge(
         let routes =
             hosts.flat_map(|host| list(host, "routes").iter().map(move |route| (host, route)));
         let to_pools = routes.filter(|(_, route)| clusters_of(route).iter().any(is_pool));
-        let behind = buffer_behind(dump, one).map(|bytes| Limit {
+        let buffers = buffers(dump, one);
+        let behind = buffers.behind.map(|bytes| Limit {
             bytes,
             what: "the buffer filter's max_request_bytes",
         });
         let limits = to_pools.map(|(host, route)| limit(one, host, route));
         let limits = limits.map(|limit| behind.as_ref().map_or(limit, Limit::clone));
-        let any = least_buffer(dump, one).map(|bytes| Limit {
+        let any = buffers.least.map(|bytes| Limit {
             bytes,
             what: "a buffer filter's max_request_bytes",
         });

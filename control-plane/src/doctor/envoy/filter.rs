@@ -201,24 +201,30 @@ fn listener_past_it<'a>(config: &Config, dump: &Dump<'a>, found: &[Found<'_>]) -
     listener.map(|(name, _)| *name)
 }
 
-/// How much a buffer filter behind ours holds, in bytes, where ours does not hold headers itself.
-pub(super) fn buffer_behind(dump: &Dump<'_>, found: &Found<'_>) -> Option<u64> {
-    let filters = dump.http_filters(found.manager);
-    let ours = filters
-        .iter()
-        .position(|(kind, wasm)| *kind == "Wasm" && plugin(wasm).is_some())?;
-    let mut behind = filters.iter().skip(ours);
-    let (_, buffer) = behind.find(|(kind, _)| *kind == "Buffer")?;
-    number(buffer, "max_request_bytes").filter(|_| !found.plugin.holds_headers)
+/// What buffer filters beside ours hold, in bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Buffers {
+    /// The first one behind ours, where ours does not hold headers itself.
+    pub(super) behind: Option<u64>,
+    /// The least one wherever it stands: Envoy answers 413 beyond it.
+    pub(super) least: Option<u64>,
 }
 
-/// The least that a buffer filter takes, in bytes, wherever it stands: Envoy answers 413 beyond it.
-pub(super) fn least_buffer(dump: &Dump<'_>, found: &Found<'_>) -> Option<u64> {
-    let filters = dump.http_filters(found.manager);
-    let buffers = filters.iter().filter(|(kind, _)| *kind == "Buffer");
+/// Looks through a connection manager's filters.
+pub(super) fn buffers(dump: &Dump<'_>, found: &Found<'_>) -> Buffers {
+    let mut buffers = Buffers::default();
+    let mut past_ours = false;
+    for (kind, config) in dump.http_filters(found.manager) {
+        past_ours |= kind == "Wasm" && plugin(config).is_some();
+        let bytes = number(config, "max_request_bytes").filter(|_| kind == "Buffer");
+        if let Some(bytes) = bytes {
+            buffers.least = Some(buffers.least.map_or(bytes, |least| least.min(bytes)));
+            if past_ours && !found.plugin.holds_headers {
+                buffers.behind = buffers.behind.or(Some(bytes));
+            }
+        }
+    }
     buffers
-        .filter_map(|(_, buffer)| number(buffer, "max_request_bytes"))
-        .min()
 }
 
 fn flag(subject: &str, dump: &Dump<'_>, found: &[Found<'_>]) -> Item {
@@ -227,7 +233,7 @@ fn flag(subject: &str, dump: &Dump<'_>, found: &[Found<'_>]) -> Item {
     let Some(without) = without else {
         return Item::ok(ID, subject, "allow_on_headers_stop_iteration is set");
     };
-    if buffer_behind(dump, without).is_some() {
+    if buffers(dump, without).behind.is_some() {
         let found = "not set; hold_headers is false, and a buffer filter holds them";
         return Item::ok(ID, subject, found);
     }

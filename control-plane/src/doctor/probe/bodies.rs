@@ -40,6 +40,11 @@ pub(super) fn unique_text(words: u32) -> String {
     text
 }
 
+/// What a text of [`unique_text`] begins with, as no other does.
+pub(super) fn mark(text: &str) -> &str {
+    text.split(':').next().unwrap_or(text)
+}
+
 /// A request of one token.
 pub(super) fn of(api: Api, model: &str, text: &str) -> Value {
     let mut body = match api {
@@ -93,6 +98,7 @@ mod tests {
             text.ends_with(" bird.") && text.split(' ').count() == 11,
             "{text}"
         );
-        assert_ne!(unique_text(1), unique_text(1));
+        assert_ne!(mark(&unique_text(1)), mark(&unique_text(1)));
+        assert!(text.starts_with(mark(&text)) && mark(&text).len() == 23);
     }
 }

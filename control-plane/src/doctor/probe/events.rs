@@ -8,6 +8,7 @@ use tokio::time::timeout;
 use zeromq::{Socket, SocketOptions, SocketRecv, SubSocket};
 
 use super::CONNECT_TIMEOUT;
+use super::peer::{Peer, peer};
 use crate::events::frame::{self, Frame};
 use crate::events::{KvEvent, Stored, decode_batch};
 use crate::subscriber::replay::{self, ReplayEvent};
@@ -21,10 +22,11 @@ const REPLAY_SILENCE: Duration = Duration::from_secs(3);
 /// A sequence number that no engine comes to: all there is from it on is the END.
 const FAR_SEQ: u64 = 1 << 62;
 
-const NOBODY: &str = "nobody listens there";
+/// Beginnings of prompts that are kept.
+const FIRSTS_MAX: usize = 64;
 
 /// What was heard.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Heard {
     /// Batches of events.
     pub batches: u64,
@@ -38,17 +40,19 @@ pub struct Heard {
     pub undecodable: u64,
     /// Ranks that the batches name.
     pub ranks: BTreeSet<i64>,
+    /// First blocks of prompts that are not known to be ours.
+    pub firsts: Vec<Stored>,
 }
 
 /// What the replay socket did.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Replayed {
     /// It answered: with the batch that was just heard, if one was.
     Answered,
     /// It answered, but lacks the batch that was just heard.
     Lacks(u64),
-    /// It did not answer.
-    Silent,
+    /// It did not answer; what is there.
+    Silent(Peer),
 }
 
 /// A subscription.
@@ -56,7 +60,12 @@ pub(super) struct Listener(SubSocket);
 
 impl Listener {
     /// Subscribes to all topics.
-    pub(super) async fn connect(endpoint: &str) -> Result<Self, String> {
+    pub(super) async fn connect(endpoint: &str) -> Result<Self, Peer> {
+        match peer(endpoint).await {
+            Peer::Socket(kind) if kind == "PUB" || kind == "XPUB" => {}
+            Peer::Unknown => {}
+            other => return Err(other),
+        }
         let mut options = SocketOptions::default();
         options.connect_timeout(CONNECT_TIMEOUT);
         let mut socket = SubSocket::with_options(options);
@@ -66,18 +75,13 @@ impl Listener {
         };
         match timeout(CONNECT_TIMEOUT, connect).await {
             Ok(Ok(())) => Ok(Self(socket)),
-            Ok(Err(error)) => {
-                let told = error.to_string();
-                // The library tries again until its time is over, whatever the system says.
-                let nobody = told.contains("timed out") || told.contains("refused");
-                Err(if nobody { NOBODY.to_owned() } else { told })
-            }
-            Err(_) => Err(NOBODY.to_owned()),
+            // The library tries again until its time is over, whatever the system says.
+            Ok(Err(_)) | Err(_) => Err(Peer::Nobody),
         }
     }
 
-    /// Hears until the first blocks of a prompt with these tokens are stored, for ever if need be. Where
-    /// its tokens are not known, any prompt's first blocks will do.
+    /// Hears until the first blocks of a prompt with these tokens are stored, for ever if need be, as
+    /// where they are not known. First blocks of others are kept.
     pub(super) async fn hear(&mut self, ids: Option<&[u32]>, heard: &mut Heard) -> Option<Stored> {
         while let Ok(message) = self.0.recv().await {
             let frames = message.into_vec();
@@ -106,8 +110,14 @@ impl Listener {
             for event in batch.events {
                 if let KvEvent::Stored(stored) = event {
                     heard.stored += 1;
-                    if is_of(&stored, ids) {
+                    if !is_first(&stored) {
+                        continue;
+                    }
+                    if ids.is_some_and(|ids| is_of(&stored, ids)) {
                         return Some(stored);
+                    }
+                    if heard.firsts.len() < FIRSTS_MAX {
+                        heard.firsts.push(stored);
                     }
                 }
             }
@@ -116,26 +126,33 @@ impl Listener {
     }
 }
 
-fn is_of(stored: &Stored, ids: Option<&[u32]>) -> bool {
-    let first = stored.parent.is_none() && stored.is_dense() && !stored.tokens.is_empty();
-    first && ids.is_none_or(|ids| ids.starts_with(&stored.tokens) || stored.tokens.starts_with(ids))
+fn is_first(stored: &Stored) -> bool {
+    stored.parent.is_none() && stored.is_dense() && !stored.tokens.is_empty()
+}
+
+/// Whether first blocks are those of a prompt with these tokens.
+pub(super) fn is_of(stored: &Stored, ids: &[u32]) -> bool {
+    ids.starts_with(&stored.tokens) || stored.tokens.starts_with(ids)
 }
 
 /// Asks for the batch of this number and what follows it, or for nothing.
 pub(super) async fn replay(endpoint: &str, seq: Option<u64>) -> Replayed {
     let (sender, mut events) = mpsc::channel(replay::QUEUED_BATCHES_MAX);
     let from = seq.unwrap_or(FAR_SEQ);
-    let endpoint = endpoint.to_owned();
-    let task = tokio::spawn(async move { replay::read(&endpoint, from, sender).await });
+    let asked = endpoint.to_owned();
+    let task = tokio::spawn(async move { replay::read(&asked, from, sender).await });
     let mut has = seq.is_none();
     let answer = loop {
         match timeout(REPLAY_SILENCE, events.recv()).await {
             Ok(Some(ReplayEvent::Batch { seq, .. })) => has |= seq == from,
-            Ok(Some(ReplayEvent::End)) if has => break Replayed::Answered,
-            Ok(Some(ReplayEvent::End)) => break Replayed::Lacks(from),
-            Ok(Some(ReplayEvent::Failed) | None) | Err(_) => break Replayed::Silent,
+            Ok(Some(ReplayEvent::End)) if has => break Some(Replayed::Answered),
+            Ok(Some(ReplayEvent::End)) => break Some(Replayed::Lacks(from)),
+            Ok(Some(ReplayEvent::Failed) | None) | Err(_) => break None,
         }
     };
     task.abort();
-    answer
+    match answer {
+        Some(answer) => answer,
+        None => Replayed::Silent(peer(endpoint).await),
+    }
 }
