@@ -77,10 +77,9 @@ async fn examine_one(config: &Config, url: &str, client: &reqwest::Client) -> Ve
                 who.told(),
                 status.status
             );
-            let fix = format!(
-                "{}; --url is the control plane's address, its `listen` says {configured}",
-                who.belongs()
-            );
+            let fix = who.cure(&format!(
+                "--url is the control plane's address, its `listen` says {configured}"
+            ));
             return vec![Item::fail(ID, url, found, fix)];
         }
         Err(why) => return vec![Item::fail(ID, url, why, start)],

@@ -84,7 +84,7 @@ async fn unreachable(client: &reqwest::Client, url: &str, subject: &str, why: St
             ID,
             subject,
             format!("{}, not Envoy's admin pages", other.told()),
-            format!("{}; {FIX}", other.belongs()),
+            other.cure(FIX),
         ),
     }
 }

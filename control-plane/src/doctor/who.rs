@@ -40,17 +40,15 @@ impl Who {
         }
     }
 
-    /// For people: the argument that it belongs to.
-    pub(super) fn belongs(&self) -> &'static str {
-        match self {
-            Self::ControlPlane => "pass that address as --url",
-            Self::EnvoyAdmin => "pass that address as --envoy-admin",
-            Self::Envoy => {
-                "a listener is no argument here: --envoy-admin is the address of Envoy's `admin` section"
-            }
-            Self::Engine(_) => "an engine is no argument here: engines are those of --config",
-            Self::Other => "nothing of prefix-picker, Envoy or an engine is known there",
-        }
+    /// For people: what to do with its address, then what the argument is for that it was given to.
+    pub(super) fn cure(&self, argument: &str) -> String {
+        let belongs = match self {
+            Self::ControlPlane => "pass that address as --url; ",
+            Self::EnvoyAdmin => "pass that address as --envoy-admin; ",
+            Self::Engine(_) => "an engine is no argument here, engines are those of --config; ",
+            Self::Envoy | Self::Other => "",
+        };
+        format!("{belongs}{argument}")
     }
 }
 

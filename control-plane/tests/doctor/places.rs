@@ -6,7 +6,7 @@ use axum::Router;
 use axum::http::StatusCode;
 use axum::routing::get;
 use prefix_picker::config::Config;
-use prefix_picker::doctor::Status::{Fail, Ok, Skipped, Warn};
+use prefix_picker::doctor::Status::{Fail, Skipped};
 use prefix_picker::doctor::{Options, Report};
 use serde_json::json;
 
@@ -290,12 +290,5 @@ fn the_admin_address_is_anothers() {
             "an engine answers there",
             "--envoy-admin is the address",
         )],
-    );
-    assert!(report.items.iter().any(|item| item.status == Ok));
-    assert!(
-        report
-            .items
-            .iter()
-            .all(|item| item.status != Warn || !item.id.starts_with("gateway"))
     );
 }
