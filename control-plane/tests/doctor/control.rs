@@ -512,3 +512,37 @@ fn replicas_that_were_discovered_are_looked_at() {
         )],
     );
 }
+
+/// Of a pool with discovery only those that the file lists are compared: the others come and go.
+#[test]
+fn what_was_discovered_is_not_in_the_file() {
+    let fleet = Fleet::start("not-in-file", |_| {});
+    let listed = fleet.yaml();
+    let with = |more: &str| Config::parse(&format!("{listed}{more}")).unwrap();
+    let replica =
+        |name: &str, endpoint: String| serde_json::json!({"replica": name, "endpoint": endpoint});
+    let mut all: Vec<_> = fleet
+        .engines
+        .iter()
+        .map(|engine| replica(engine.name(), engine.addr().to_string()))
+        .collect();
+    all.push(replica("pod-7", "[fd00::7]:8000".to_owned()));
+    let pages = |replicas: &[serde_json::Value]| control_plane::Pages {
+        ready: (200, String::new()),
+        metrics: String::new(),
+        status: serde_json::json!({"pools": [{"pool": "demo", "replicas": replicas}]}),
+    };
+    let look = |config: &Config, replicas: &[serde_json::Value]| {
+        let items = control_plane::judge(config, "cp", &pages(replicas));
+        let mut items = items.into_iter();
+        let item = items.find(|item| item.id == "control_plane.replicas");
+        item.unwrap()
+    };
+    let discovers = with("  discovery: {dns: {name: vllm.example}}\n");
+    assert_eq!(look(&discovers, &all).status, Ok);
+    let missing = look(&discovers, &all[1..]);
+    assert!(missing.found.ends_with("does not have a"), "{missing:?}");
+    let more = look(&with(""), &all);
+    assert_eq!(more.status, Fail);
+    assert!(more.found.contains("it has pod-7, which"), "{more:?}");
+}
