@@ -11,6 +11,7 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{CommandFactory, Parser, Subcommand};
 
+mod chain;
 pub mod check;
 pub mod completions;
 pub mod decode_events;
@@ -102,7 +103,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
 #[must_use]
 pub fn failure(error: &anyhow::Error) -> ExitCode {
     // The whole chain on one line; never a backtrace, which says nothing to an operator.
-    eprintln!("prefix-picker: {error:#}");
+    eprintln!("prefix-picker: {}", chain::chain(error));
     if error.is::<Unusable>() {
         ExitCode::from(BAD_ARGUMENTS)
     } else {

@@ -10,13 +10,14 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 
-use serde_json::Value;
-
 mod discovery;
 mod fields;
 mod flags;
+mod names;
 mod read;
+mod selector;
 mod unique;
+mod yaml;
 
 pub use discovery::{
     DiscoveryConfig, DnsConfig, KubernetesConfig, PodPort, Pods, Records, SourceConfig,
@@ -266,12 +267,10 @@ impl Config {
     /// # Errors
     /// All that is wrong with it.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        // As YAML 1.2 has it: `y`, `on` and their like are words.
-        let options = serde_saphyr::options! { strict_booleans: true };
-        let value: Value = serde_saphyr::from_str_with_options(text, options).map_err(|error| {
+        let value = yaml::read(text).map_err(|message| {
             ConfigError::Invalid(vec![FieldError {
                 path: String::new(),
-                message: format!("not YAML: {error}"),
+                message,
             }])
         })?;
         read::config(&value).map_err(ConfigError::Invalid)
@@ -287,4 +286,4 @@ impl Config {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

@@ -92,6 +92,12 @@ impl Kind {
         Self::Client,
     ];
 
+    /// All in a day's work: the watch goes on.
+    #[must_use]
+    pub fn is_passing(self) -> bool {
+        matches!(self, Self::Gone | Self::Disconnected)
+    }
+
     /// As in metrics.
     #[must_use]
     pub fn as_str(self) -> &'static str {

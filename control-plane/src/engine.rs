@@ -47,7 +47,7 @@ pub mod snapshot;
 
 pub use answer::{answer, has_news};
 use fleet::Fleet;
-pub use fleet::{Details, JoinError, Load, Member, Scraped, Standing, state_word};
+pub use fleet::{Details, JoinError, Load, Member, Scraped, Standing, Trouble, state_word};
 pub use pool::Pool;
 pub use publish::{TableSize, publish_loop};
 

@@ -160,6 +160,9 @@ impl Asker {
         for line in models.complaints(&self.target.models) {
             self.say(line);
         }
+        let lacks = models.lacks_any_of(&self.target.models);
+        let serves = lacks.then(|| models.served());
+        self.engine.lacks_models(self.target.replica, serves);
         let labels = &self.target.labels;
         if let Some(longest) = models.max_model_len() {
             self.metrics

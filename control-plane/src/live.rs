@@ -13,22 +13,21 @@ use prefix_picker_core::sync::decisions::{Decision, Decisions, Other};
 
 use crate::clock::ms_since;
 
+pub mod gateways;
 pub mod hot;
+pub mod sources;
 pub mod window;
 
+pub use gateways::Gateway;
+use gateways::Gateways;
 use hot::{Hot, Prefix};
+use sources::{Source, Sources};
 use window::{Sum, Window};
 
 /// Decisions that are kept.
 pub const DECISIONS_MAX: usize = 200;
 /// Replicas of which something is kept: as many as there may be, and as many that are gone.
 const PLACES_MAX: usize = 2 * crate::config::REPLICAS_MAX;
-/// Gateways that are kept.
-const GATEWAYS_MAX: usize = 256;
-/// Bytes of a gateway's name and version that are kept.
-const NAME_BYTES_MAX: usize = 64;
-/// A gateway that has not polled for so long is gone, in milliseconds: a poll waits for ten seconds.
-pub const GATEWAY_GONE_MS: u64 = 60_000;
 
 /// Sums over requests that were looked up and answered.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -159,15 +158,6 @@ pub struct Seen {
     pub status: u16,
 }
 
-/// A gateway that polls.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Gateway {
-    /// Its filter's version; empty: of a version that does not tell.
-    pub version: String,
-    /// When it last polled, in milliseconds since the start.
-    pub polled_ms: u64,
-}
-
 /// All of it at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct Now {
@@ -187,6 +177,8 @@ pub struct Now {
     pub prefixes: Vec<Prefix>,
     /// Gateways that poll.
     pub gateways: Vec<Gateway>,
+    /// What those said who list replicas, by the pool's position.
+    pub sources: BTreeMap<usize, Source>,
     /// Requests that gateways could not tell of, since the start.
     pub lost: u64,
 }
@@ -219,9 +211,20 @@ impl Live {
         self.with(|book, now_ms| book.take(decisions, now_ms));
     }
 
-    /// A gateway has polled.
-    pub fn polled(&self, gateway: &str, version: &str) {
-        self.with(|book, now_ms| book.polled(gateway, version, now_ms));
+    /// A gateway's poll has come; it waits for as long as what is returned lives.
+    #[must_use]
+    pub fn polling(&self, gateway: &str, version: &str) -> Polling<'_> {
+        self.with(|book, now_ms| book.gateways.waits(gateway, version, now_ms));
+        Polling {
+            live: self,
+            gateway: gateway.to_owned(),
+            answered: false,
+        }
+    }
+
+    /// A pool's discovery has told a list, or why it cannot, or a list and what it lacks.
+    pub fn discovery_said(&self, pool: usize, is_list: bool, failure: Option<&str>) {
+        self.with(|book, now_ms| book.sources.take(pool, is_list, failure, now_ms));
     }
 
     /// All sums, and so many of the hottest prefixes.
@@ -240,6 +243,29 @@ impl Live {
     }
 }
 
+/// A poll that waits. Dropped without an answer, its gateway has gone away.
+#[derive(Debug)]
+pub struct Polling<'a> {
+    live: &'a Live,
+    gateway: String,
+    answered: bool,
+}
+
+impl Polling<'_> {
+    /// It has its answer.
+    pub fn answered(mut self) {
+        self.answered = true;
+    }
+}
+
+impl Drop for Polling<'_> {
+    fn drop(&mut self) {
+        let (gateway, answered) = (&self.gateway, self.answered);
+        self.live
+            .with(|book, now_ms| book.gateways.ended(gateway, answered, now_ms));
+    }
+}
+
 /// The same with time as a parameter.
 #[derive(Debug, Default)]
 struct Book {
@@ -251,7 +277,8 @@ struct Book {
     reasons_ever: BTreeMap<u8, u64>,
     places: HashMap<u64, Window<Figures>>,
     hot: Hot,
-    gateways: HashMap<String, Gateway>,
+    gateways: Gateways,
+    sources: Sources,
     lost: u64,
 }
 
@@ -299,29 +326,8 @@ impl Book {
         });
     }
 
-    fn polled(&mut self, gateway: &str, version: &str, now_ms: u64) {
-        let is_here =
-            |gateway: &Gateway| gateway.polled_ms.saturating_add(GATEWAY_GONE_MS) > now_ms;
-        if self.gateways.len() >= GATEWAYS_MAX && !self.gateways.contains_key(gateway) {
-            self.gateways.retain(|_, gateway| is_here(gateway));
-            if self.gateways.len() >= GATEWAYS_MAX {
-                return;
-            }
-        }
-        let gateway: String = gateway.chars().take(NAME_BYTES_MAX).collect();
-        let known = self.gateways.entry(gateway).or_insert_with(|| Gateway {
-            version: String::new(),
-            polled_ms: 0,
-        });
-        known.polled_ms = now_ms;
-        if known.version != version {
-            known.version = version.chars().take(NAME_BYTES_MAX).collect();
-        }
-    }
-
     fn now(&mut self, prefixes: usize, now_ms: u64) -> Now {
-        let gone = |gateway: &Gateway| gateway.polled_ms.saturating_add(GATEWAY_GONE_MS) <= now_ms;
-        self.gateways.retain(|_, gateway| !gone(gateway));
+        self.gateways.forget(now_ms);
         self.places.retain(|_, window| !window.is_idle(now_ms));
         let recent = self.reasons.sum(now_ms);
         let reasons = self.reasons_ever.iter().map(|(&reason, &ever)| {
@@ -339,7 +345,8 @@ impl Book {
                 .map(|(&at, window)| (at, window.sum(now_ms)))
                 .collect(),
             prefixes: self.hot.top(prefixes, now_ms),
-            gateways: self.gateways.values().cloned().collect(),
+            gateways: self.gateways.0.values().cloned().collect(),
+            sources: self.sources.0.clone(),
             lost: self.lost,
         }
     }

@@ -12,7 +12,7 @@ use tokio::time::MissedTickBehavior;
 
 use crate::clock::ms_since;
 use crate::config::Config;
-use crate::engine::{Engine, Scraped};
+use crate::engine::{Engine, Scraped, Trouble};
 use crate::metrics::{Metrics, ReplicaLabels};
 
 pub mod learn;
@@ -101,10 +101,12 @@ pub async fn run(
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         ticks.tick().await;
-        let (text, healthy) = tokio::join!(
+        let (text, trouble) = tokio::join!(
             fetch(&client, &target.metrics, pace.timeout),
-            is_ok(&client, &target.health, pace.timeout)
+            trouble(&client, &target.health, pace.timeout)
         );
+        let healthy = trouble.is_none();
+        engine.health_met(target.replica, trouble);
         let figures = text.as_deref();
         let figures = figures
             .map(|text| parse::figures(text, target.rank))
@@ -139,9 +141,28 @@ pub async fn run(
     }
 }
 
-async fn is_ok(client: &reqwest::Client, url: &str, timeout: Duration) -> bool {
-    let response = client.get(url).timeout(timeout).send().await;
-    response.is_ok_and(|response| response.status().is_success())
+/// What a health check meets with; `None`: it is fine.
+async fn trouble(client: &reqwest::Client, url: &str, timeout: Duration) -> Option<Trouble> {
+    match client.get(url).timeout(timeout).send().await {
+        Ok(response) if response.status().is_success() => None,
+        Ok(response) => Some(Trouble::Status(response.status().as_u16())),
+        Err(error) if error.is_timeout() => Some(Trouble::Late),
+        Err(error) if is_refused(&error) => Some(Trouble::Refused),
+        Err(error) if error.is_connect() => Some(Trouble::Unreachable),
+        Err(_) => Some(Trouble::Broken),
+    }
+}
+
+fn is_refused(error: &reqwest::Error) -> bool {
+    let mut cause: Option<&dyn std::error::Error> = Some(error);
+    while let Some(error) = cause {
+        let io = error.downcast_ref::<std::io::Error>();
+        if io.is_some_and(|io| io.kind() == std::io::ErrorKind::ConnectionRefused) {
+            return true;
+        }
+        cause = error.source();
+    }
+    false
 }
 
 async fn fetch(client: &reqwest::Client, url: &str, timeout: Duration) -> Option<String> {

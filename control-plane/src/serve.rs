@@ -375,17 +375,6 @@ fn fleet_secret(config: &Config) -> anyhow::Result<Vec<u8>> {
     }
 }
 
-/// What is wrong with the files of secrets that the configuration names, all of it.
-pub(crate) fn unusable_secrets(config: &Config) -> Vec<anyhow::Error> {
-    let files = config.token_files.iter().chain(&config.admin_token_files);
-    let tokens = files.filter_map(|file| Tokens::open(&[], std::slice::from_ref(file)).err());
-    let mut wrong: Vec<anyhow::Error> = tokens.map(Into::into).collect();
-    if let FleetSecret::File(path) = &config.fleet_secret {
-        wrong.extend(read_secret(path).err());
-    }
-    wrong
-}
-
 /// A secret's bytes, without white space around them.
 pub(crate) fn read_secret(path: &Path) -> anyhow::Result<Vec<u8>> {
     let text = std::fs::read_to_string(path)

@@ -37,6 +37,7 @@ use crate::metrics::{Metrics, ResultLabels};
 mod admin;
 pub mod auth;
 mod explain;
+mod gzip;
 mod news;
 mod refused;
 mod report;
@@ -207,14 +208,16 @@ async fn sync(
         return (StatusCode::BAD_REQUEST, text).into_response();
     }
     let engine = &shared.engine;
-    engine.live().polled(&poll.gateway, &poll.version);
+    let polling = engine.live().polling(&poll.gateway, &poll.version);
     engine.feedback().take(
         &poll,
         &shared.metrics,
         |pool| engine.has_blocks(pool),
         std::time::Instant::now(),
     );
-    let Some(bytes) = wait_for_answer(&shared, &poll, count).await else {
+    let answer = wait_for_answer(&shared, &poll, count).await;
+    polling.answered();
+    let Some(bytes) = answer else {
         count("starting");
         return (
             StatusCode::SERVICE_UNAVAILABLE,

@@ -445,3 +445,120 @@ fn every_file_that_is_missing_is_told_with_its_field() {
     ];
     assert_eq!(paths, wanted, "{told}");
 }
+
+/// A program on a terminal of its own (util-linux's `script`), which is stopped by a signal. Nothing where there
+/// is no `script`.
+fn on_a_terminal(signal: &str, url: &str) -> Option<String> {
+    let top = env!("CARGO_BIN_EXE_prefix-picker");
+    // `exec`: what has the shell's number is the program then, in the foreground.
+    let line = format!(
+        "stty -g; sh -c '(sleep 1; kill -{signal} $$) & exec {top} top --url {url}'; echo code=$?; stty -g"
+    );
+    let output = std::process::Command::new("script")
+        .args(["-qec", &line, "/dev/null"])
+        .stdin(Stdio::null())
+        .output();
+    Some(String::from_utf8_lossy(&output.ok()?.stdout).into_owned())
+}
+
+#[test]
+fn top_fits_eighty_columns_and_gives_the_terminal_back() {
+    let running = Running::start("cli-top");
+    for (columns, widest) in [
+        (None, 80),
+        (Some("120"), 120),
+        (Some("60"), 60),
+        (Some("x"), 80),
+    ] {
+        let mut command = program();
+        command.args(["top", "--once", "--url", &running.url]);
+        match columns {
+            Some(columns) => command.env("COLUMNS", columns),
+            None => command.env_remove("COLUMNS"),
+        };
+        let output = command.stdin(Stdio::null()).output().unwrap();
+        let shown = String::from_utf8(output.stdout).unwrap();
+        let width = shown.lines().map(|line| line.chars().count()).max();
+        assert!(
+            width.is_some_and(|width| width <= widest),
+            "{columns:?}: {width:?}\n{shown}"
+        );
+    }
+    for signal in ["TERM", "INT", "HUP", "QUIT"] {
+        let Some(said) = on_a_terminal(signal, &running.url) else {
+            println!("skipped: no `script`");
+            return;
+        };
+        let lines: Vec<&str> = said.lines().map(str::trim_end).collect();
+        assert_eq!(
+            lines.first(),
+            lines.last(),
+            "{signal}: the terminal's modes: {said:?}"
+        );
+        assert!(said.contains("\u{1b}[?1049h"), "{signal}: {said:?}");
+        assert!(
+            said.contains("\u{1b}[?1049l") && said.contains("\u{1b}[?25h"),
+            "{signal}: {said:?}"
+        );
+        assert!(said.contains("code=0"), "{signal}: {said:?}");
+    }
+}
+
+/// What fails is told with its cause, each once, and without the layers of the client in between.
+#[test]
+fn nothing_is_said_twice() {
+    let dir = Temp::new("cli-once");
+    let token = dir.file("token", "a-token");
+    let token = token.to_str().unwrap();
+    let said = |args: &[&str]| String::from_utf8(run(args).stderr).unwrap();
+    let refused = said(&[
+        "report",
+        "--token-file",
+        token,
+        "--url",
+        "http://127.0.0.1:9",
+    ]);
+    assert_eq!(
+        refused,
+        "prefix-picker: the control plane at http://127.0.0.1:9/ does not answer: Connection refused (os error 111)\n"
+    );
+    let yaml = format!(
+        "tokens: [t]\ntoken_files: [{0}/no-token]\nadmin_token_files: [{0}/empty]\nfleet_secret_file: {0}/no-secret\n\
+         data_dir: {0}/token/state\npools:\n- name: a\n  model_dir: {0}\n  models: [m]\n  clusters: [c]\n  replicas: \
+         [{{endpoint: '1.1.1.1:1', events: 'tcp://1.1.1.1:2'}}]\n",
+        dir.0.display()
+    );
+    dir.file("empty", "");
+    let config = dir.file("config.yaml", &yaml);
+    let config = config.to_str().unwrap();
+    let output = run(&["check", config, "--json"]);
+    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
+    let errors = told["errors"].as_array().unwrap();
+    let paths: Vec<&str> = errors.iter().map(|e| e["path"].as_str().unwrap()).collect();
+    let wanted = [
+        "token_files[0]",
+        "admin_token_files[0]",
+        "fleet_secret_file",
+        "data_dir",
+        "pools[0]",
+    ];
+    assert_eq!(paths, wanted, "{told}");
+    for error in errors {
+        let message = error["message"].as_str().unwrap();
+        let parts: Vec<&str> = message.split(": ").collect();
+        for (at, part) in parts.iter().enumerate() {
+            assert!(!parts[..at].contains(part), "{part:?} twice: {message}");
+        }
+    }
+    let tokenizer = errors[4]["message"].as_str().unwrap();
+    let place = dir.0.display().to_string();
+    assert_eq!(tokenizer.matches(&place).count(), 1, "{tokenizer}");
+    // A folder that cannot be used is a configuration that cannot.
+    let served = run(&["serve", "--config", config]);
+    assert_eq!(served.status.code(), Some(2));
+    let served = String::from_utf8(served.stderr).unwrap();
+    assert!(
+        served.contains("data_dir: ") && served.contains("/token is no folder"),
+        "{served}"
+    );
+}

@@ -72,6 +72,10 @@ async function showsWhatTheStatusSays() {
   const last = told.decisions.at(-1);
   assert.equal(newest[1], last.reason);
   assert.ok(newest[2].startsWith(last.replica), newest[2]);
+  // Each says whether it was enforced.
+  const modes = await page.locator("#decisions tbody tr td:nth-of-type(2)").allInnerTexts();
+  told.decisions.toReversed().forEach((decision, at) => assert.ok(modes[at].includes(decision.enforced ? "enforced" : "in shadow"), modes[at]));
+  assert.ok(modes.some((mode) => mode.includes("in shadow")) && modes.some((mode) => mode.includes("enforced")));
   assert.equal(newest[4], last.cached_tokens === null ? "–" : whole.format(last.cached_tokens));
 
   // A name that is HTML is text, and nothing of it runs.
@@ -150,18 +154,64 @@ async function isReadableInTheDark(light) {
   await dark.context().close();
 }
 
-async function fitsAPhone() {
-  for (const colorScheme of ["light", "dark"]) {
-    const page = await open({ viewport: { width: 375, height: 812 }, deviceScaleFactor: 2, isMobile: true, hasTouch: true, colorScheme });
-    const width = await page.evaluate(() => document.documentElement.scrollWidth);
-    assert.ok(width <= 375, `it is ${width} wide`);
-    for (const panel of await page.locator("#pools .panel, #pools .scroll, #reasons .panel, #prefixes .panel, #decisions").all()) {
-      const [inside, outside] = await panel.evaluate((element) => [element.scrollWidth, element.clientWidth]);
-      assert.ok(inside <= outside, `${await panel.innerText().then((t) => t.slice(0, 20))}: ${inside} in ${outside}`);
+/** As long as names may be, with nowhere to break them, and figures as wide as they get. */
+function withLongNames(told) {
+  const long = (name, length) => `${name}-${"abcdefghij".repeat(30)}`.slice(0, length);
+  const replica = (r, at) => ({
+    ...r, replica: long(`r${at}`, 128), state: ["draining", "warming", "ready", "down"][at % 4], why: at % 4 === 2 ? null : "it refuses connections: no engine listens there",
+    running: 12345, cached_tokens: 999e9, recent: { ...r.recent, hit_rate: 1 },
+  });
+  const pools = told.pools.map((pool, at) => ({ ...pool, pool: long(`p${at}`, 128), models: [long("m", 200)], replicas: pool.replicas.slice(0, 6).map(replica) }));
+  const decision = (d, at) => ({ ...d, replica: long("d", 128), reason: "load_over_prefix", prompt_tokens: 1234567, cached_tokens: 1234567, enforced: at % 2 === 0, agreed: at % 4 === 0 });
+  const alarms = [{ id: "a", severity: "warning", pool: long("p", 128), text: long("t", 200), since_s: 90000, fix: long("f", 200) }];
+  return { ...told, pools, alarms, decisions: told.decisions.map(decision), version: long("v", 60), gateways: { count: 2, silent: 1, silent_ms: 34000, last_poll_ms: 20, versions: { [long("v", 64)]: 2 } } };
+}
+
+/** Nothing is wider than its place, and no word of ours is broken. */
+async function fits(page, width, what) {
+  const wide = await page.evaluate(() => document.documentElement.scrollWidth);
+  assert.ok(wide <= width, `${what}: it is ${wide} wide`);
+  for (const panel of await page.locator("#pools .panel, #pools .scroll, #reasons .panel, #prefixes .panel, #decisions").all()) {
+    const [inside, outside] = await panel.evaluate((element) => [element.scrollWidth, element.clientWidth]);
+    assert.ok(inside <= outside, `${what}: ${await panel.innerText().then((t) => t.slice(0, 20))}: ${inside} in ${outside}`);
+  }
+  for (const tag of await page.locator("#decisions .tag").all()) {
+    const lines = await tag.evaluate((element) => { const range = document.createRange(); range.selectNodeContents(element); return range.getClientRects().length; });
+    assert.equal(lines, 1, `${what}: ${await tag.innerText()} is broken`);
+  }
+  const broken = await page.evaluate(() => {
+    const words = [];
+    const range = document.createRange();
+    for (const cell of document.querySelectorAll("thead th, .state, .why")) {
+      const text = cell.firstChild;
+      for (const word of text?.data?.matchAll(/\S+/g) ?? []) {
+        range.setStart(text, word.index);
+        range.setEnd(text, word.index + word[0].length);
+        if (range.getClientRects().length > 1) words.push(word[0]);
+      }
     }
-    await picture(page, colorScheme === "light" ? "phone" : "phone-dark");
+    return [...new Set(words)];
+  });
+  assert.deepEqual(broken, [], `${what}: broken words`);
+}
+
+async function fitsAPhone() {
+  for (const [width, colorScheme, names] of [[375, "light"], [375, "dark"], [320, "light"], [375, "light", "long"], [320, "dark", "long"]]) {
+    const page = await open({ viewport: { width, height: 812 }, deviceScaleFactor: 2, isMobile: true, hasTouch: true, colorScheme });
+    const name = ["phone", width === 375 ? "" : width, colorScheme === "dark" ? "dark" : "", names].filter(Boolean).join("-");
+    if (names) {
+      await page.route("**/v1/status*", async (route) => route.fulfill({ json: withLongNames(await (await route.fetch({ url: `${base}/v1/status` })).json()) }));
+      await page.reload();
+      await page.waitForFunction(() => document.querySelector("#alarms li.warning .fix")?.textContent.startsWith("f-"));
+      assert.match(await text(page, "#alarms"), /\(since \d+ \w+, \d\d:\d\d\)/);
+      assert.match((await page.locator(".tile .more").allInnerTexts())[5], /1 last heard 34\ss ago/);
+    }
+    await fits(page, width, name);
+    await picture(page, name);
+    await page.locator("#replicas-title").scrollIntoViewIfNeeded();
+    await picture(page, `${name}-replicas`);
     await page.locator("#decisions-title").scrollIntoViewIfNeeded();
-    await picture(page, colorScheme === "light" ? "phone-below" : "phone-dark-below");
+    await picture(page, `${name}-below`);
     await page.context().close();
   }
 }
@@ -182,7 +232,7 @@ async function beginsAnewWithNothing(page) {
   const told = await status();
   const nothing = {
     ...told, instance: "another", alarms: [], reasons: [], prefixes: [], decisions: [],
-    gateways: { count: 0, last_poll_ms: null, versions: {} },
+    gateways: { count: 0, silent: 0, silent_ms: null, last_poll_ms: null, versions: {} },
     pools: told.pools.map((pool) => ({ ...pool, models: [], replicas: [], recent: { ...pool.recent, hit_rate: null } })),
     fleet: { ...told.fleet, replicas: 0, pickable: 0, recent: { requests: 0, prompt_tokens: 0, saved_tokens: 0, measured: 0, hit_rate: null }, engines: { queries: 0, hits: 0, hit_rate: null }, history: [] },
   };

@@ -8,9 +8,9 @@ use serde::Serialize;
 mod files;
 
 use super::BAD_ARGUMENTS;
+use super::chain::chain;
 use crate::config::{Config, ConfigError};
 use crate::parts;
-use crate::serve::unusable_secrets;
 
 /// The form of `--json`. A field that is added keeps it; one that changes or goes does not.
 pub const SCHEMA: &str = "prefix-picker.check/1";
@@ -55,7 +55,7 @@ struct Found {
 
 #[derive(Debug, Serialize)]
 struct Problem {
-    /// The field, like `pools[0].models`; empty for the file as a whole, and for tokens and secrets.
+    /// The field, like `pools[0].models`; empty for the file as a whole.
     path: String,
     message: String,
 }
@@ -98,12 +98,7 @@ fn look(file: &Path) -> Found {
         Ok(config) => {
             found.pools = config.pools.len();
             found.replicas = config.replicas().count();
-            let secrets = unusable_secrets(&config);
-            let mut errors: Vec<Problem> = secrets
-                .iter()
-                .map(|error| whole(format!("{error:#}")))
-                .collect();
-            errors.extend(files::of_all(&config));
+            let mut errors = files::of_all(&config);
             for (number, pool) in config.pools.iter().enumerate() {
                 let place = format!("pools[{number}]");
                 let missing = files::of_pool(pool, &place);
@@ -129,7 +124,7 @@ fn look(file: &Path) -> Found {
                     }
                     Err(error) => errors.push(Problem {
                         path: place,
-                        message: format!("{error:#}"),
+                        message: chain(&error),
                     }),
                 }
             }

@@ -128,14 +128,29 @@ impl Remote {
         };
         let request = request.timeout(TIMEOUT);
         self.runtime.block_on(async {
-            let unreachable = || format!("the control plane at {} does not answer", self.url);
-            let response = request.send().await.with_context(unreachable)?;
+            let unreachable = |error| {
+                let error = anyhow::anyhow!(why(&error));
+                error.context(format!("the control plane at {} does not answer", self.url))
+            };
+            let response = request.send().await.map_err(unreachable)?;
             Ok(Answer {
                 status: response.status().as_u16(),
-                body: response.text().await.with_context(unreachable)?,
+                body: response.text().await.map_err(unreachable)?,
             })
         })
     }
+}
+
+/// What is behind it all: the client's layers only say that something was.
+fn why(error: &reqwest::Error) -> String {
+    if error.is_timeout() {
+        return format!("nothing came within {} s", TIMEOUT.as_secs());
+    }
+    let mut root: &dyn std::error::Error = error;
+    while let Some(cause) = root.source() {
+        root = cause;
+    }
+    root.to_string()
 }
 
 fn url(text: &str) -> anyhow::Result<reqwest::Url> {

@@ -156,7 +156,10 @@ fn table(told: &Value) -> String {
         );
     }
     out.push('\n');
-    for pool in list(&told["pools"]) {
+    for (number, pool) in list(&told["pools"]).enumerate() {
+        if number > 0 {
+            out.push('\n');
+        }
         pool_table(&mut out, pool);
     }
     out.push('\n');
@@ -188,7 +191,6 @@ fn pool_table(out: &mut String, pool: &Value) {
         let _ = writeln!(out, "{label:<width$}  {shadow:>12}  {enforced:>12}");
     };
     let name = pool["pool"].as_str().unwrap_or("-");
-    line("", ["".to_owned(), "".to_owned()]);
     line(
         &format!("pool {name}"),
         ["shadow".to_owned(), "enforced".to_owned()],
@@ -252,7 +254,6 @@ mod tests {
         });
         let expected = "\
 the last 24 h, of which the control plane knows the last 5 min
-
 pool demo                                                       shadow      enforced
 requests that were looked up and answered                           20             0
 their prompt tokens                                              20000             0

@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use tracing_subscriber::EnvFilter;
 
 use crate::config::{Config, ConfigError, LogFormat};
+use crate::disk;
 use crate::serve::Serve;
 
 /// Exit code for a configuration that is refused.
@@ -38,6 +39,10 @@ pub fn serve(args: &Args) -> anyhow::Result<ExitCode> {
         Ok(config) => config,
         Err(error) => return Ok(refuse(args, &error)),
     };
+    if let Err(error) = disk::can_keep_files_in(&config.data_dir) {
+        eprintln!("{}: data_dir: {error}", args.config.display());
+        return Ok(ExitCode::from(BAD_CONFIG));
+    }
     log_to_stderr(&config)?;
     // Few cores are no reason to let one slow step hold up all the others.
     let workers = std::thread::available_parallelism().map_or(4, |cores| cores.get().max(4));

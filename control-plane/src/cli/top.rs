@@ -7,22 +7,22 @@ use std::io::{self, IsTerminal, Write};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
-use crossterm::cursor::{Hide, MoveTo, Show};
+use crossterm::cursor::MoveTo;
 use crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use crossterm::terminal::{
-    Clear, ClearType, EnterAlternateScreen, LeaveAlternateScreen, disable_raw_mode, enable_raw_mode,
-};
-use crossterm::{execute, queue, terminal};
+use crossterm::terminal::{Clear, ClearType};
+use crossterm::{queue, terminal};
 use serde_json::Value;
 
 use super::remote::{self, Remote};
 
 mod frame;
+mod screen;
 
 use frame::{Sort, View, frame};
+use screen::Screen;
 
-/// Columns where there is no terminal to ask.
-const COLUMNS: usize = 100;
+/// Columns where there is neither a terminal to ask nor `COLUMNS`.
+const COLUMNS: usize = 80;
 
 /// Arguments of `top`.
 #[derive(Debug, clap::Args)]
@@ -36,7 +36,8 @@ Examples:
 Hit rate: share of prompt tokens found cached, by the responses of the last ten minutes. Picks: requests of
 that time that were looked up and answered. No token is needed.
 
-Keys: q or Ctrl-C ends it, s sorts by another column, arrows, Page Up and Page Down scroll.
+Keys: q or Ctrl-C ends it, s sorts by another column, arrows, Page Up and Page Down scroll. Where it is not
+drawn on a terminal it is as wide as COLUMNS says, or 80 columns.
 
 Exit codes: 0 shown; 1 the control plane does not answer; 2 the arguments cannot be used.")]
 pub struct Args {
@@ -71,16 +72,13 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     }
     let mut view = View {
         url: url.clone(),
-        columns: COLUMNS,
+        columns: columns(),
         rows: usize::MAX,
         first: 0,
         sort: args.sort,
         gone: None,
     };
     if args.once || !io::stdout().is_terminal() || !io::stdin().is_terminal() {
-        if let Some((columns, _)) = terminal::size().ok().filter(|_| io::stdout().is_terminal()) {
-            view.columns = columns.into();
-        }
         super::print(frame(&first, &mut view).join("\n"))?;
         super::print("\n")?;
         return Ok(ExitCode::SUCCESS);
@@ -94,25 +92,16 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Puts the terminal back as it was, whatever ends us.
-struct Screen;
-
-impl Screen {
-    fn take() -> io::Result<Self> {
-        enable_raw_mode()?;
-        // From here on it is put back.
-        let screen = Self;
-        execute!(io::stdout(), EnterAlternateScreen, Hide)?;
-        Ok(screen)
+/// The terminal's, else `COLUMNS` of the environment, as shells have it.
+fn columns() -> usize {
+    if io::stdout().is_terminal()
+        && let Ok((columns, _)) = terminal::size()
+    {
+        return columns.into();
     }
-}
-
-impl Drop for Screen {
-    fn drop(&mut self) {
-        // Nobody is left to be told.
-        let _ = execute!(io::stdout(), Show, LeaveAlternateScreen);
-        let _ = disable_raw_mode();
-    }
+    let told = std::env::var("COLUMNS").ok();
+    let told = told.and_then(|text| text.trim().parse().ok());
+    told.filter(|&columns| columns > 0).unwrap_or(COLUMNS)
 }
 
 fn live(

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use serde_json::Value;
 
 use super::fields::{Errors, Fields};
+use super::{names, selector};
 
 pub(super) const FIELDS: &[&str] = &[
     "dns",
@@ -171,23 +172,26 @@ pub(super) fn read(pool: &Fields<'_>, errors: &mut Errors) -> Option<DiscoveryCo
         _ => Some(port(&f, "replay_port", REPLAY_PORT, errors)),
     };
     let data_parallel_size = f.number("data_parallel_size", 1, 1..=RANKS_MAX, errors);
+    let topic = match f.raw("topic") {
+        Some(value) if value.as_str() != Some("") => {
+            f.text("topic", "a string", errors).unwrap_or_default()
+        }
+        _ => "",
+    };
+    let metrics_port = f.raw("metrics_port");
+    let metrics_port = metrics_port.map(|_| port(&f, "metrics_port", SERVE_PORT, errors));
+    let metrics_path = path(&f, "metrics_path", "/metrics", errors);
+    let health_path = path(&f, "health_path", "/health", errors);
+    // Last, so that all is told that is wrong.
     let config = DiscoveryConfig {
         source: source?,
         events_port,
         replay_port,
-        topic: match f.raw("topic") {
-            Some(value) if value.as_str() != Some("") => f
-                .text("topic", "a string", errors)
-                .unwrap_or_default()
-                .to_owned(),
-            _ => String::new(),
-        },
+        topic: topic.to_owned(),
         data_parallel_size: u16::try_from(data_parallel_size).unwrap_or(1),
-        metrics_port: f
-            .raw("metrics_port")
-            .map(|_| port(&f, "metrics_port", SERVE_PORT, errors)),
-        metrics_path: path(&f, "metrics_path", "/metrics", errors),
-        health_path: path(&f, "health_path", "/health", errors),
+        metrics_port,
+        metrics_path,
+        health_path,
     };
     check_ranks(&f, &config, errors);
     Some(config)
@@ -246,7 +250,9 @@ fn source(f: &Fields<'_>, errors: &mut Errors) -> Option<SourceConfig> {
 
 fn dns(value: &Value, at: &str, errors: &mut Errors) -> Option<DnsConfig> {
     let f = Fields::open(value, at, DNS, errors)?;
-    let name = f.required_text("name", "a name like vllm.models.svc", errors);
+    let expected = "a name like vllm.models.svc";
+    f.required("name", expected, errors);
+    let name = f.checked("name", expected, errors, names::dns_name);
     let kinds = [("a", false), ("srv", true)];
     let records = if f.choice("type", false, &kinds, errors) {
         if f.raw("port").is_some() {
@@ -260,27 +266,41 @@ fn dns(value: &Value, at: &str, errors: &mut Errors) -> Option<DnsConfig> {
         Records::Addresses(port(&f, "port", SERVE_PORT, errors))
     };
     let expected = "a DNS server's ip:port, like 10.96.0.10:53";
+    let interval_ms = f.number("interval_ms", 5_000, 100..=DAY_MS, errors);
+    let server = f.parsed("server", expected, errors, |text| text.parse().ok());
+    // Last, so that all is told that is wrong.
     Some(DnsConfig {
         name: name?.to_owned(),
         records,
-        interval_ms: f.number("interval_ms", 5_000, 100..=DAY_MS, errors),
-        server: f.parsed("server", expected, errors, |text| text.parse().ok()),
+        interval_ms,
+        server,
     })
 }
 
 fn kubernetes(value: &Value, at: &str, errors: &mut Errors) -> Option<KubernetesConfig> {
     let f = Fields::open(value, at, KUBERNETES, errors)?;
-    let labels = f.text("label_selector", "a selector like app=vllm", errors);
-    let pool = f.text("inference_pool", "an InferencePool's name", errors);
-    let pods = match (labels, pool) {
-        (Some(labels), None) => Some(Pods::Labels(labels.to_owned())),
-        (None, Some(pool)) => Some(Pods::InferencePool(pool.to_owned())),
-        (Some(_), Some(_)) => {
+    let labels = f.checked(
+        "label_selector",
+        "a selector like app=vllm",
+        errors,
+        selector::check,
+    );
+    let pool = f.checked(
+        "inference_pool",
+        "an InferencePool's name",
+        errors,
+        names::object_name,
+    );
+    let given = ["label_selector", "inference_pool"].map(|name| f.raw(name).is_some());
+    let pods = match given {
+        [true, false] => labels.map(|labels| Pods::Labels(labels.to_owned())),
+        [false, true] => pool.map(|pool| Pods::InferencePool(pool.to_owned())),
+        [true, true] => {
             let message = "both this and label_selector: expected one of them";
             errors.add(&f.at("inference_pool"), message);
             None
         }
-        (None, None) => {
+        [false, false] => {
             let message = "missing: expected label_selector or inference_pool";
             errors.add(&f.at("label_selector"), message);
             None
@@ -309,11 +329,12 @@ fn kubernetes(value: &Value, at: &str, errors: &mut Errors) -> Option<Kubernetes
             errors.add(&f.at(name), "without api_server: expected both or neither");
         }
     }
-    let namespace = f.text("namespace", "a namespace", errors);
+    let namespace = f.checked("namespace", "a namespace", errors, names::namespace);
+    let port = pod_port(&f, errors);
     Some(KubernetesConfig {
         namespace: namespace.map(str::to_owned),
         pods: pods?,
-        port: pod_port(&f, errors),
+        port,
         kubeconfig,
         api_server,
         token_file,
@@ -324,7 +345,9 @@ fn kubernetes(value: &Value, at: &str, errors: &mut Errors) -> Option<Kubernetes
 fn pod_port(f: &Fields<'_>, errors: &mut Errors) -> Option<PodPort> {
     let value = f.raw("port")?;
     match value.as_str().filter(|name| !name.is_empty()) {
-        Some(name) => Some(PodPort::Name(name.to_owned())),
+        Some(_) => f
+            .checked("port", "a port", errors, names::port_name)
+            .map(|name| PodPort::Name(name.to_owned())),
         None => Some(PodPort::Number(port(f, "port", SERVE_PORT, errors))),
     }
 }
@@ -335,7 +358,7 @@ fn port(f: &Fields<'_>, name: &str, default: u16, errors: &mut Errors) -> u16 {
 }
 
 fn path(f: &Fields<'_>, name: &str, default: &str, errors: &mut Errors) -> String {
-    let read = |text: &str| text.starts_with('/').then(|| text.to_owned());
-    f.parsed(name, "a path like /metrics", errors, read)
-        .unwrap_or_else(|| default.to_owned())
+    f.checked(name, "a path like /metrics", errors, names::url_path)
+        .unwrap_or(default)
+        .to_owned()
 }

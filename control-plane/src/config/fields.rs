@@ -134,6 +134,25 @@ impl<'a> Fields<'a> {
         parsed
     }
 
+    /// A string that `check` finds nothing wrong with; it says what.
+    pub(super) fn checked(
+        &self,
+        name: &str,
+        expected: &str,
+        errors: &mut Errors,
+        check: impl FnOnce(&str) -> Result<(), String>,
+    ) -> Option<&'a str> {
+        let text = self.text(name, expected, errors)?;
+        match check(text) {
+            Ok(()) => Some(text),
+            Err(why) => {
+                let value = quoted(&Value::from(text));
+                errors.add(&self.at(name), format!("{value}: {why}"));
+                None
+            }
+        }
+    }
+
     /// A whole number within a range.
     pub(super) fn number(
         &self,

@@ -5,10 +5,13 @@ use std::path::PathBuf;
 
 use prefix_picker_core::sync::{DP_RANK_MAX, replica_name};
 use serde_json::Value;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 use super::discovery;
 use super::fields::{Errors, Fields, as_text};
 use super::flags;
+use super::names::is_host;
 use super::unique::check_unique;
 use super::{
     Config, FieldError, FleetSecret, HubModel, LogFormat, PoolConfig, ReplicaConfig, TOKENS_MAX,
@@ -70,6 +73,9 @@ const ADDRESS: &str = "an address like 127.0.0.1:9400 or [::1]:9400";
 const ENDPOINT: &str = "ip:port as Envoy's cluster has it, like 10.0.0.7:8000";
 const ZMQ: &str = "a ZMQ endpoint like tcp://10.0.0.7:5557";
 const HTTP: &str = "a URL like http://10.0.0.7:8000/metrics";
+
+const LEVEL: &str =
+    "error, warn, info, debug, trace, off, or a filter like info,prefix_picker::discovery=debug";
 
 /// Reads the whole file.
 pub(super) fn config(value: &Value) -> Result<Config, Vec<FieldError>> {
@@ -137,9 +143,8 @@ fn top(value: &Value, errors: &mut Errors) -> Option<Config> {
         startup_grace_ms: f.number("startup_grace_ms", 5000, 0..=600_000, errors),
         page_bytes: size(f.number("page_bytes", 4096, 1024..=65_536, errors)),
         log_level: f
-            .text("log_level", "a level or filter", errors)
-            .unwrap_or("info")
-            .to_owned(),
+            .parsed("log_level", LEVEL, errors, log_level)
+            .unwrap_or_else(|| "info".to_owned()),
         log_format: f.choice(
             "log_format",
             LogFormat::Text,
@@ -148,6 +153,17 @@ fn top(value: &Value, errors: &mut Errors) -> Option<Config> {
         ),
         pools,
     })
+}
+
+/// A word alone that is no level would be taken for a module, and all else be silent.
+fn log_level(text: &str) -> Option<String> {
+    let is_word = text.bytes().all(|byte| byte.is_ascii_alphanumeric());
+    let fine = if is_word {
+        text.parse::<LevelFilter>().is_ok()
+    } else {
+        EnvFilter::try_new(text).is_ok()
+    };
+    fine.then(|| text.to_owned())
 }
 
 fn size(number: u64) -> usize {
@@ -361,9 +377,7 @@ fn zmq(text: &str) -> Option<String> {
     if let Some(address) = text.strip_prefix("tcp://") {
         let (host, port) = address.rsplit_once(':')?;
         let port = port.parse::<u16>().ok()?;
-        let bare_v6 = host.contains(':') && !host.starts_with('[');
-        let fine = port != 0 && !host.is_empty() && host != "*" && !bare_v6 && !host.contains('/');
-        return fine.then(|| text.to_owned());
+        return (port != 0 && is_host(host)).then(|| text.to_owned());
     }
     text.strip_prefix("ipc://")
         .filter(|path| !path.is_empty())

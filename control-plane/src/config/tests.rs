@@ -1,5 +1,7 @@
 use super::*;
 
+mod unworkable;
+
 const MINIMAL: &str = "
 tokens: [secret-token]
 data_dir: state
@@ -248,7 +250,7 @@ pools: missing: expected at least one pool
     assert_eq!(errors("{}"), expected);
     assert_eq!(errors("[]"), "[]: expected a mapping\n");
     assert!(
-        errors("a: [").starts_with("not YAML: "),
+        errors("a: [").starts_with("line 1, column 4: not YAML: "),
         "{}",
         errors("a: [")
     );
@@ -369,7 +371,7 @@ fn every_field_has_its_documentation() {
     }
 }
 
-fn discovering(discovery: &str) -> Result<DiscoveryConfig, String> {
+pub(crate) fn discovering(discovery: &str) -> Result<DiscoveryConfig, String> {
     let pool = "{name: demo, model_dir: model, models: [demo], clusters: [pool]";
     let text = format!("tokens: [t]\ndata_dir: d\npools: [{pool}, discovery: {discovery}}}]");
     match Config::parse(&text) {
@@ -500,7 +502,7 @@ fn discovery_that_cannot_be_is_refused() {
         ),
         (
             "{dns: {name: n}, metrics_path: m}",
-            "metrics_path: \"m\": expected a path",
+            "metrics_path: \"m\": does not begin with /",
         ),
     ];
     for (discovery, part) in cases {

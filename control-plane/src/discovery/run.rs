@@ -12,7 +12,7 @@ use tokio::time::Instant;
 use super::found::Found;
 use super::kept::Kept;
 use super::set::{Command, Set};
-use super::{Failure, Kind, News, dns, kubernetes};
+use super::{Failure, News, dns, kubernetes};
 use crate::clock::ms_since;
 use crate::config::{Config, SourceConfig};
 use crate::drains::Drains;
@@ -189,6 +189,14 @@ impl Discovery {
             pool: pool.name.clone(),
         };
         let metrics = &self.parts.metrics;
+        let failure = news.list.as_ref().err().or(news.partly.as_ref());
+        // Such that are all in a day's work are not told of.
+        let failure = failure.filter(|failure| !failure.kind.is_passing());
+        let live = self.parts.engine.live();
+        if news.list.is_ok() || failure.is_some() {
+            let text = failure.map(|failure| &*failure.text);
+            live.discovery_said(news.pool, news.list.is_ok(), text);
+        }
         match news.list {
             Err(failure) => pool.failed(metrics, failure),
             Ok(list) => {
@@ -385,7 +393,7 @@ impl Pool {
     /// Once, and again now and then.
     fn complain(&mut self, failure: Failure) {
         let replicas = self.slots.len();
-        if matches!(failure.kind, Kind::Gone | Kind::Disconnected) {
+        if failure.kind.is_passing() {
             // All in a day's work: the watch goes on.
             tracing::info!(pool = %self.name, kind = failure.kind.as_str(), "{}", failure.text);
             return;

@@ -20,8 +20,8 @@ mod seen;
 use members::Numbers;
 pub(super) use members::{Join, NUMBERS};
 pub use members::{JoinError, Member, Standing};
-pub use seen::Details;
 use seen::Seen;
+pub use seen::{Details, Trouble};
 
 /// Change of a pool's bytes per token below which gateways are not told, in percent.
 const TOLD_CHANGE_PERCENT: u32 = 2;

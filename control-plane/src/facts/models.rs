@@ -15,6 +15,8 @@ pub const NAME_BYTES_MAX: usize = 256;
 const PATH_CHARS_MAX: usize = 1024;
 /// Base models looked at: names of one and the same.
 const BASES_MAX: usize = 64;
+/// Base models that are told of.
+const SERVED_MAX: usize = 4;
 
 #[derive(Deserialize)]
 struct List {
@@ -97,6 +99,16 @@ impl Models {
             ));
         }
         lines
+    }
+
+    /// Its names for the base model, a few of them.
+    #[must_use]
+    pub fn served(&self) -> String {
+        let names = self.bases.iter().take(SERVED_MAX);
+        let names: Vec<String> = names
+            .map(|(name, _)| name.chars().take(NAME_BYTES_MAX).collect())
+            .collect();
+        names.join(", ")
     }
 
     /// Which of the pool's models it does not serve. None where it tells no models at all.

@@ -1,6 +1,7 @@
 use prefix_picker_core::reasons::code;
 use prefix_picker_core::sync::decisions::Told;
 
+use super::gateways::{GATEWAY_GONE_MS, GATEWAYS_MAX, NAME_BYTES_MAX};
 use super::*;
 
 fn decision(chosen: u64, prompt_tokens: u32, cached: Option<u32>) -> Decision {
@@ -93,15 +94,16 @@ fn the_last_decisions_are_numbered_and_bounded() {
 fn memory_is_bounded() {
     let mut book = Book::default();
     for gateway in 0..1_000 {
-        book.polled(&format!("{gateway}{}", "x".repeat(500)), "9", 0);
+        let name = format!("{gateway}{}", "x".repeat(500));
+        book.gateways.polled(&name, "9", 0);
     }
-    assert_eq!(book.gateways.len(), GATEWAYS_MAX);
+    assert_eq!(book.gateways.0.len(), GATEWAYS_MAX);
     assert!(
-        book.gateways
+        (book.gateways.0)
             .keys()
             .all(|name| name.len() <= NAME_BYTES_MAX)
     );
-    book.polled("late", "1.2", GATEWAY_GONE_MS);
+    book.gateways.polled("late", "1.2", GATEWAY_GONE_MS);
     assert_eq!(book.now(0, GATEWAY_GONE_MS).gateways[0].version, "1.2");
     for place in 0..20_000 {
         book.take(&told(vec![decision(place, 1, None)]), 0);

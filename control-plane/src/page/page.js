@@ -31,6 +31,9 @@ function short(value) {
   return `${value.toPrecision(3)}\u00a0${unit}`;
 }
 
+/** In full, but for those that nobody reads in full. */
+const tokens = (value) => (value < 1e6 ? number(value) : short(value));
+
 // Figures stay in one line with their units: the spaces in them are no-break spaces.
 const percent = (share) => (typeof share === "number" ? `${(share * 100).toFixed(1)}\u00a0%` : "–");
 
@@ -58,6 +61,12 @@ function make(tag, className, ...inside) {
   return element;
 }
 
+/** Where the style lays a table out as something else, it stays one for whoever listens to it. */
+function role(element, name) {
+  element.setAttribute("role", name);
+  return element;
+}
+
 function drawn(tag, attributes) {
   const element = document.createElementNS(SVG, tag);
   for (const [name, value] of Object.entries(attributes)) element.setAttribute(name, value);
@@ -69,6 +78,18 @@ function reasonName(reason) {
   const parts = (reason || "(a newer gateway's)").split("_");
   return parts.flatMap((part, at) => (at ? ["_", make("wbr"), part] : [part]));
 }
+
+const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit" });
+const day = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short" });
+
+/** When something began, as clocks here show it: a text that stays the same while time passes. */
+function since(seconds) {
+  const at = new Date(Date.now() - seconds * 1000);
+  return seconds < 72000 ? clock.format(at) : `${day.format(at)}, ${clock.format(at)}`;
+}
+
+/** Words that stay together in one line. */
+const tag = (className, words) => make("span", `tag ${className}`.trim(), words);
 
 /** Sets a text only if it is another one: who reads or selects it is not disturbed. */
 function say(element, text) {
@@ -119,9 +140,9 @@ class Table {
     const head = make("tr", "", ...columns.map(([title, className]) => {
       const cell = make("th", className, title);
       cell.scope = "col";
-      return cell;
+      return role(cell, "columnheader");
     }));
-    this.table = make("table", "", make("thead", "", head), this.body);
+    this.table = role(make("table", "", role(make("thead", "", role(head, "row")), "rowgroup"), role(this.body, "rowgroup")), "table");
     this.table.setAttribute("aria-label", caption);
     this.empty = make("p", "empty", empty);
     this.element = make("div", "", this.table, this.empty);
@@ -142,11 +163,11 @@ class Table {
       const id = key(data);
       let row = this.rows.get(id);
       if (!row) {
-        row = make("tr", "", ...this.columns.map(([, className], at) => {
+        row = role(make("tr", "", ...this.columns.map(([, className], at) => {
           const cell = make(at === 0 ? "th" : "td", className);
           if (at === 0) cell.scope = "row";
-          return cell;
-        }));
+          return role(cell, at === 0 ? "rowheader" : "cell");
+        })), "row");
         this.rows.set(id, row);
       }
       this.columns.forEach(([, , show], at) => fill(row.cells[at], show(data)));
@@ -168,13 +189,15 @@ function fill(cell, shown) {
 const shown = { alarms: "", pools: new Map(), decisions: [], after: 0, instance: "", paused: false };
 
 function showAlarms(alarms) {
-  const told = JSON.stringify(alarms);
+  // Who listens to it is not told again because time passes.
+  const told = JSON.stringify(alarms, (name, value) => (name === "since_s" ? undefined : value));
   if (told === shown.alarms) return;
   shown.alarms = told;
   const items = alarms.map((alarm) => {
     const where = alarm.pool ? ` · ${alarm.pool}` : "";
     const title = make("strong", "", `${alarm.severity === "critical" ? "▲ Critical" : "● Warning"}${where}`);
-    return make("li", alarm.severity === "critical" ? "critical" : "warning", title, ` ${alarm.text}`, make("span", "fix", alarm.fix.replaceAll("`", "")));
+    const began = typeof alarm.since_s === "number" ? ` (since ${since(alarm.since_s)})` : "";
+    return make("li", alarm.severity === "critical" ? "critical" : "warning", title, ` ${alarm.text}${began}`, make("span", "fix", alarm.fix.replaceAll("`", "")));
   });
   by("alarms").replaceChildren(...(items.length ? items : [make("li", "none", "No alarms")]));
 }
@@ -190,7 +213,8 @@ function showFleet(status) {
   const minutes = Math.round(status.window_s / 60);
   say(by("window"), `last ${minutes} minutes, unless it says otherwise`);
   const versions = Object.entries(gateways.versions).map(([version, count]) => `${count} × ${version || "unknown"}`);
-  const polled = gateways.count ? `${versions.join(", ")}, polled ${time(gateways.last_poll_ms)}${gateways.last_poll_ms < 1000 ? "" : " ago"}` : "none polls";
+  const silent = gateways.silent ? `; ${number(gateways.silent)} last heard ${time(gateways.silent_ms)} ago` : "";
+  const polled = gateways.count ? `${versions.join(", ")}, polled ${time(gateways.last_poll_ms)}${gateways.last_poll_ms < 1000 ? "" : " ago"}${silent}` : "none polls";
   by("tiles").replaceChildren(
     tile("Hit rate, as responses tell", percent(fleet.recent.hit_rate), `${percent(fleet.engines.hit_rate)} by the engines' counters`, fleet.history.map((step) => step.hit_rate)),
     tile("Prefill tokens saved", short(fleet.recent.saved_tokens), `of ${short(fleet.recent.prompt_tokens)}; ${short(fleet.ever.saved_tokens)} since the start`, fleet.history.map((step) => step.saved_tokens)),
@@ -221,7 +245,7 @@ const replicaColumns = [
 
 /** A table that scrolls by itself, also by keyboard. */
 function scroller(table, title) {
-  table.element.className = "scroll";
+  table.element.className = "scroll stack";
   table.element.tabIndex = 0;
   table.element.setAttribute("role", "region");
   table.element.setAttribute("aria-label", title);
@@ -274,16 +298,15 @@ const prefixes = new Table("Hottest prefixes", [
 const decisions = new Table("The last decisions, newest first", [
   ["Ago", "number faint", (d) => time(Date.now() - d.at)],
   ["Reason", "mono word", (d) => reasonName(d.reason)],
-  ["Replica", "word", (d) => {
-    const parts = [d.replica || (d.status ? "–" : "none")];
-    if (!d.enforced) parts.push(make("span", "faint", " in shadow"));
-    if (d.enforced && d.agreed === false) parts.push(make("span", "failed", " served elsewhere"));
-    if (d.status && d.status !== 200) parts.push(make("span", "failed", ` ${d.status}`));
+  ["Replica, mode", "word", (d) => {
+    const parts = [d.replica || (d.status ? "–" : "none"), " ", tag(d.enforced ? "enforced" : "shadow", d.enforced ? "enforced" : "in shadow")];
+    if (d.enforced && d.agreed === false) parts.push(" ", tag("failed", "served elsewhere"));
+    if (d.status && d.status !== 200) parts.push(" ", tag("failed", String(d.status)));
     return parts;
   }],
-  ["Prompt tokens", "number", (d) => (d.prompt_tokens ? number(d.prompt_tokens) : "–")],
-  ["Cached", "number", (d) => number(d.cached_tokens)],
-  ["Predicted", "number wide", (d) => number(d.predicted_tokens)],
+  ["Prompt tokens", "number", (d) => (d.prompt_tokens ? tokens(d.prompt_tokens) : "–")],
+  ["Cached", "number", (d) => tokens(d.cached_tokens)],
+  ["Predicted", "number wide", (d) => tokens(d.predicted_tokens)],
 ], "No gateway has told of a request yet");
 
 function takeDecisions(status) {

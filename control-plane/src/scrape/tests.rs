@@ -188,3 +188,46 @@ vllm:lora_requests_info{max_lora=\"4\",running_lora_adapters=\"sql,law\",waiting
         None
     );
 }
+
+/// What a health check meets with is told apart.
+#[tokio::test]
+async fn troubles_have_names() {
+    use std::time::Duration;
+
+    use axum::http::StatusCode;
+    use axum::routing::get;
+    use tokio::net::TcpListener;
+
+    use super::trouble;
+    use crate::engine::Trouble;
+
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let base = format!("http://{}", listener.local_addr().unwrap());
+    let late = || async { tokio::time::sleep(Duration::from_secs(60)).await };
+    let app = axum::Router::new()
+        .route("/ok", get(|| async { "" }))
+        .route("/late", get(late))
+        .route("/ill", get(|| async { StatusCode::SERVICE_UNAVAILABLE }));
+    tokio::spawn(async move { axum::serve(listener, app).await });
+    let breaks = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let broken = format!("http://{}/", breaks.local_addr().unwrap());
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = breaks.accept().await {
+            drop(stream);
+        }
+    });
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    for (url, expected) in [
+        (format!("{base}/ok"), None),
+        (format!("{base}/ill"), Some(Trouble::Status(503))),
+        (format!("{base}/no"), Some(Trouble::Status(404))),
+        (format!("{base}/late"), Some(Trouble::Late)),
+        (broken, Some(Trouble::Broken)),
+        ("http://127.0.0.1:9/health".into(), Some(Trouble::Refused)),
+        ("http://[::1]:9/health".into(), Some(Trouble::Refused)),
+        ("http://no.such.invalid/".into(), Some(Trouble::Unreachable)),
+    ] {
+        let limit = Duration::from_millis(if url.ends_with("/late") { 200 } else { 20_000 });
+        assert_eq!(trouble(&client, &url, limit).await, expected, "{url}");
+    }
+}

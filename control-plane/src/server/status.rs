@@ -9,12 +9,12 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::extract::rejection::QueryRejection;
 use axum::extract::{Query, State};
-use axum::http::{HeaderName, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde::Serialize;
 
-use super::Shared;
+use super::{Shared, gzip};
 use crate::status::{DecisionStatus, Overview, decisions, overview};
 
 /// All but the decisions are made anew no more often than this, however many look.
@@ -89,6 +89,7 @@ struct Answer<'a> {
 
 async fn answer(
     State(shared): State<Arc<Shared>>,
+    headers: HeaderMap,
     asked: Result<Query<Asked>, QueryRejection>,
 ) -> Response {
     let asked = match asked {
@@ -101,16 +102,18 @@ async fn answer(
             return (StatusCode::BAD_REQUEST, HEADERS, text).into_response();
         }
     };
+    let packs = gzip::is_accepted(&headers);
     // It looks at every replica's index, which polls need not wait for.
-    let work = move || {
+    let work = move || -> anyhow::Result<gzip::Packed> {
         let (engine, config) = (&shared.engine, &shared.config);
         let refused = shared.refused.last(Instant::now());
         let overview = shared.status.get(|| overview(engine, config, refused));
         let decisions = decisions(engine, asked.decisions_after);
-        serde_json::to_vec(&Answer {
+        let json = serde_json::to_vec(&Answer {
             overview: &overview,
             decisions,
-        })
+        })?;
+        Ok(gzip::packed(json, packs)?)
     };
     match tokio::task::spawn_blocking(work).await {
         Ok(Ok(json)) => {

@@ -5,8 +5,11 @@ use std::fmt::Write as _;
 use serde::Serialize;
 
 use super::{Overview, PoolStatus, ReplicaStatus, is_pickable};
+use crate::config::Config;
 use crate::engine::Engine;
 use crate::live::Now;
+
+mod outside;
 
 /// Requests of the window from which on shares of them mean something.
 const ENOUGH: u64 = 20;
@@ -36,7 +39,9 @@ pub struct Alarm {
     pub pool: Option<String>,
     /// What is seen.
     pub text: String,
-    /// What to do.
+    /// For how many seconds it has been so, if that is known.
+    pub since_s: Option<u64>,
+    /// What to do, and in which document there is more.
     pub fix: &'static str,
 }
 
@@ -48,6 +53,7 @@ impl Alarm {
             severity,
             pool: None,
             text,
+            since_s: None,
             fix,
         }
     }
@@ -97,6 +103,7 @@ const FAULTS: [(&str, &str); 9] = [
 #[must_use]
 pub(super) fn alarms(
     engine: &Engine,
+    config: &Config,
     status: &Overview,
     now: &Now,
     refused: Option<(u64, u64)>,
@@ -109,6 +116,7 @@ pub(super) fn alarms(
             severity: Severity::Critical,
             pool: Some(pool),
             text: format!("predictions and the engines' cached tokens disagree: {what}"),
+            since_s: None,
             fix: check,
         });
     }
@@ -116,6 +124,7 @@ pub(super) fn alarms(
         replicas(&mut all, pool);
         index(&mut all, pool);
     }
+    outside::add(&mut all, engine, config, status, now);
     requests(&mut all, now, status);
     all.sort_by_key(|alarm| alarm.severity);
     all
@@ -178,6 +187,7 @@ fn replicas(all: &mut Vec<Alarm>, pool: &PoolStatus) {
             severity,
             pool: Some(pool.pool.clone()),
             text,
+            since_s: None,
             fix,
         });
     };
@@ -262,6 +272,7 @@ fn index(all: &mut Vec<Alarm>, pool: &PoolStatus) {
                 index.dropped_blocks,
                 index.budget_bytes >> 20
             ),
+            since_s: None,
             fix: "raise the pool's memory_budget_bytes",
         });
     }

@@ -5,7 +5,8 @@ use serde_json::{Value, json};
 
 use super::*;
 use crate::engine::tests::{at, config, engine_of, stored};
-use crate::engine::{Load, Scraped};
+use crate::engine::{Load, Scraped, Trouble};
+use prefix_picker_core::recent::place;
 
 struct Bench {
     engine: Engine,
@@ -86,7 +87,7 @@ fn a_fleet_with_traffic_is_told_as_it_is() {
         "A prompt that is long enough for some blocks of the engine's and of ours. ".repeat(8);
     b.engine.apply(A, at(1), &stored(&b.engine, &text, 100));
     b.engine.cache_counted(A, 200, 50);
-    b.engine.live().polled("gateway", "0.1.0");
+    let _polls = b.engine.live().polling("gateway", "0.1.0");
     b.told(4, |_| ());
     let other = Other {
         reason: code("body_too_large"),
@@ -195,9 +196,130 @@ fn alarms_come_and_go() {
     assert!(refused.iter().any(|alarm| alarm.id == "refused_token"));
     let long_ago = overview(&b.engine, &b.config, Some((3, 300))).alarms;
     assert!(!long_ago.iter().any(|alarm| alarm.id == "refused_token"));
-    b.engine.live().polled("x", "0.1.0");
-    b.engine.live().polled("y", "");
+    let _polls = [("x", "0.1.0"), ("y", "")].map(|(name, of)| b.engine.live().polling(name, of));
     assert!(b.alarms().contains(&"gateway_versions".to_owned()));
+}
+
+/// What is amiss outside, with the time since when and what to do.
+#[test]
+fn alarms_about_discovery_models_and_prompts() {
+    let mut b = bench();
+    b.engine.open();
+    for replica in 0..3 {
+        b.healthy(ReplicaIndex(replica));
+    }
+    let alarm = |b: &Bench, id: &str| {
+        let status = b.status();
+        let alarms = status["alarms"].as_array().unwrap();
+        alarms.iter().find(|alarm| alarm["id"] == id).cloned()
+    };
+    // Another model than the pool's.
+    b.engine.lacks_models(A, Some("other-model".to_owned()));
+    let wrong = alarm(&b, "wrong_model").unwrap();
+    assert_eq!(
+        (&wrong["severity"], &wrong["pool"]),
+        (&json!("critical"), &json!("one"))
+    );
+    let text = wrong["text"].as_str().unwrap();
+    assert!(
+        text.contains("served by: a (the first serves other-model)"),
+        "{text}"
+    );
+    assert_eq!(wrong["since_s"], 0, "{wrong}");
+    assert_eq!(b.engine.details(A).unwrap().lacks.unwrap().0, "other-model");
+    assert!(wrong["fix"].as_str().unwrap().contains("docs/doctor.md"));
+    // Of one that is down it is not known.
+    let down = Scraped {
+        healthy: Some(false),
+        ..Scraped::default()
+    };
+    b.engine.scraped(A, down);
+    assert_eq!(alarm(&b, "wrong_model"), None);
+    b.healthy(A);
+    b.engine.lacks_models(A, None);
+    assert_eq!(b.alarms(), Vec::<String>::new());
+
+    // Discovery; what a pool without it is told of is nothing.
+    b.engine
+        .live()
+        .discovery_said(0, false, Some("no such name"));
+    assert_eq!(b.alarms(), Vec::<String>::new());
+    let discovery = "{dns: {name: vllm.models.svc}}";
+    b.config.pools[0].discovery = crate::config::tests::discovering(discovery).ok();
+    let failing = alarm(&b, "discovery_failing").unwrap();
+    assert_eq!(failing["severity"], "warning");
+    let text = failing["text"].as_str().unwrap();
+    assert!(
+        text.contains("the 2 replica(s) that were listed last stay: no such name"),
+        "{text}"
+    );
+    assert_eq!(failing["since_s"], 0);
+    assert!(
+        failing["fix"]
+            .as_str()
+            .unwrap()
+            .contains("docs/operations.md")
+    );
+    b.engine.live().discovery_said(0, true, None);
+    assert_eq!(b.alarms(), Vec::<String>::new());
+
+    // Prompts that begin with something new each time.
+    let told = |first: fn(u64) -> u64| {
+        let record = |n: u64| Decision {
+            chosen: place("127.0.0.1:1"),
+            prompt_tokens: 1_000,
+            reason: code("prefix"),
+            first: first(n),
+            second: 7,
+            agreed: true,
+            ..Decision::default()
+        };
+        let records = (1..=30).map(record).collect();
+        b.engine.report().take(&Decisions {
+            records,
+            ..Decisions::default()
+        });
+    };
+    told(|_| 5);
+    assert_eq!(alarm(&b, "volatile_start"), None);
+    told(|n| 100 + n);
+    let volatile = alarm(&b, "volatile_start").unwrap();
+    assert_eq!(
+        (&volatile["pool"], &volatile["since_s"]),
+        (&json!("one"), &json!(null))
+    );
+    let text = volatile["text"].as_str().unwrap();
+    assert!(
+        text.starts_with("50 % of requests and 50 % of prompt tokens"),
+        "{text}"
+    );
+}
+
+/// Why a replica is down is told as it was met with.
+#[test]
+fn a_refused_connection_is_not_called_a_health_check_that_fails() {
+    let b = bench();
+    b.healthy(A);
+    let why = |trouble| {
+        let down = Scraped {
+            healthy: Some(false),
+            ..Scraped::default()
+        };
+        b.engine.health_met(A, trouble);
+        b.engine.scraped(A, down);
+        let status = b.status();
+        let why = &status["pools"][0]["replicas"][0]["why"];
+        why.as_str().unwrap().to_owned()
+    };
+    assert_eq!(why(None), "its health check fails");
+    assert!(why(Some(Trouble::Refused)).starts_with("it refuses connections"));
+    assert!(why(Some(Trouble::Late)).contains("in time"));
+    assert_eq!(why(Some(Trouble::Unreachable)), "it cannot be reached");
+    assert!(why(Some(Trouble::Broken)).contains("breaks off"));
+    assert_eq!(
+        why(Some(Trouble::Status(503))),
+        "its health check answers 503"
+    );
 }
 
 #[test]

@@ -5,20 +5,38 @@ use std::fs::File;
 use std::path::Path;
 
 use super::Problem;
-use crate::config::{Config, KubernetesConfig, PoolConfig, SourceConfig};
+use crate::cli::chain::chain;
+use crate::config::{Config, FleetSecret, KubernetesConfig, PoolConfig, SourceConfig};
+use crate::disk;
+use crate::serve::read_secret;
+use crate::server::auth::Tokens;
 
-/// What is wrong with the files of the whole configuration, without those of pools and tokens.
-pub(super) fn of_all(config: &Config) -> Option<Problem> {
-    let dir = &config.data_dir;
-    let above = dir.ancestors().find(|path| path.exists());
-    let is_file = above.is_some_and(|path| !path.is_dir());
-    is_file.then(|| Problem {
-        path: "data_dir".to_owned(),
-        message: format!(
-            "{}: expected a folder, or where one can be made",
-            dir.display()
-        ),
-    })
+/// What is wrong with the files of the whole configuration, without those of pools.
+pub(super) fn of_all(config: &Config) -> Vec<Problem> {
+    let mut problems = Vec::new();
+    let mut add = |path: String, message: Result<(), String>| {
+        problems.extend(message.err().map(|message| Problem { path, message }));
+    };
+    let files = [
+        ("token_files", &config.token_files),
+        ("admin_token_files", &config.admin_token_files),
+    ];
+    for (field, files) in files {
+        for (number, file) in files.iter().enumerate() {
+            let opened = Tokens::open(&[], std::slice::from_ref(file));
+            let opened = opened.map(|_| ()).map_err(|error| chain(&error.into()));
+            add(format!("{field}[{number}]"), opened);
+        }
+    }
+    if let FleetSecret::File(file) = &config.fleet_secret {
+        let read = read_secret(file).map(|_| ()).map_err(|error| chain(&error));
+        add("fleet_secret_file".to_owned(), read);
+    }
+    add(
+        "data_dir".to_owned(),
+        disk::can_keep_files_in(&config.data_dir),
+    );
+    problems
 }
 
 /// What is wrong with the files of a pool, by its place in the file.

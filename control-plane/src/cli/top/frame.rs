@@ -124,8 +124,30 @@ fn fit(name: &str, columns: usize) -> String {
     format!("{start}…{end}")
 }
 
+/// What is cut off is seen to be.
 fn cut(line: &str, columns: usize) -> String {
-    line.chars().take(columns).collect()
+    if line.chars().count() <= columns {
+        return line.to_owned();
+    }
+    let mut cut: String = line.chars().take(columns.saturating_sub(1)).collect();
+    cut.push('…');
+    cut
+}
+
+/// At spaces, the further lines indented. A word that is longer than a line stays whole.
+fn wrap(text: &str, columns: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= columns => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            Some(_) => lines.push(format!("  {word}")),
+            None => lines.push(word.to_owned()),
+        }
+    }
+    lines
 }
 
 /// The lines, `view.rows` at most.
@@ -199,12 +221,18 @@ fn head(status: &Value, view: &View) -> Vec<String> {
         let pool = alarm["pool"]
             .as_str()
             .map(|_| format!("{}: ", text(&alarm["pool"])));
-        lines.push(format!(
+        let line = format!(
             "! {} {}{}",
             text(&alarm["severity"]),
             pool.unwrap_or_default(),
             text(&alarm["text"])
-        ));
+        );
+        // A screen has no lines to spare.
+        if view.rows == usize::MAX {
+            lines.extend(wrap(&line, view.columns.max(COLUMNS_MIN)));
+        } else {
+            lines.push(line);
+        }
     }
     if alarms.len() > ALARMS_MAX {
         lines.push(format!("! and {} alarm(s) more", alarms.len() - ALARMS_MAX));

@@ -12,6 +12,24 @@ pub(super) struct Seen {
     /// When its last batch of events was applied, by [`Fleet::ramp`]'s clock.
     heard_ms: Option<u64>,
     cache: Window<Counted>,
+    trouble: Option<Trouble>,
+    /// What its engine serves, if that lacks one of the pool's models, and since when.
+    lacks: Option<(String, u64)>,
+}
+
+/// Why a health check failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// Nobody listens there.
+    Refused,
+    /// No answer in time.
+    Late,
+    /// No connection: no way there, or no such host.
+    Unreachable,
+    /// A connection, but no whole answer.
+    Broken,
+    /// An answer with another status than success.
+    Status(u16),
 }
 
 /// A replica, as it is shown.
@@ -31,6 +49,10 @@ pub struct Details {
     pub event_age_ms: Option<u64>,
     /// Its engine's counters over the last ten minutes.
     pub cache: Counted,
+    /// Why its last health check failed.
+    pub trouble: Option<Trouble>,
+    /// What its engine serves, if that lacks one of the pool's models, and for how many seconds that is known.
+    pub lacks: Option<(String, u64)>,
 }
 
 impl Fleet {
@@ -50,6 +72,22 @@ impl Fleet {
         }
     }
 
+    /// What its last health check met with.
+    pub(in crate::engine) fn set_trouble(&mut self, replica: ReplicaIndex, met: Option<Trouble>) {
+        if let Some(found) = self.get(replica) {
+            found.seen.trouble = met;
+        }
+    }
+
+    /// What its engine serves, if that lacks one of the pool's models.
+    pub(in crate::engine) fn set_lacks(&mut self, replica: ReplicaIndex, serves: Option<String>) {
+        let now_ms = self.now_ms;
+        if let Some(found) = self.get(replica) {
+            let before = found.seen.lacks.take().map(|(_, at)| at);
+            found.seen.lacks = serves.map(|serves| (serves, before.unwrap_or(now_ms)));
+        }
+    }
+
     /// `None`: it is not there.
     pub(in crate::engine) fn details(&mut self, replica: ReplicaIndex) -> Option<Details> {
         let now_ms = self.now_ms;
@@ -62,6 +100,9 @@ impl Fleet {
             version: found.version.clone(),
             event_age_ms: found.seen.heard_ms.map(|at| now_ms.saturating_sub(at)),
             cache: found.seen.cache.sum(now_ms),
+            trouble: found.seen.trouble,
+            lacks: (found.seen.lacks.as_ref())
+                .map(|(serves, at)| (serves.clone(), now_ms.saturating_sub(*at) / 1_000)),
         })
     }
 }

@@ -44,6 +44,104 @@ async fn what_gateways_tell_is_in_the_status() {
     running.stop().await;
 }
 
+/// Packed it is the same, and much less.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_asks_for_gzip_gets_it() {
+    use std::io::Read as _;
+
+    let running = Running::start("status-gzip", 0).await;
+    running.until_ready().await;
+    let ask = |coding: &'static str| {
+        let url = format!("{}/v1/status", running.base);
+        let request = running.client.get(url).header("accept-encoding", coding);
+        async move {
+            let response = request.send().await.unwrap();
+            let coded = response.headers().get("content-encoding").cloned();
+            assert_eq!(response.headers()["vary"], "accept-encoding");
+            assert_eq!(response.headers()["content-type"], "application/json");
+            (coded, response.bytes().await.unwrap())
+        }
+    };
+    let (coded, plain) = ask("br, gzip;q=0").await;
+    assert_eq!(coded, None);
+    let told: Value = serde_json::from_slice(&plain).unwrap();
+    let (coded, bytes) = ask("br, gzip").await;
+    assert_eq!(coded.unwrap(), "gzip");
+    let mut unpacked = Vec::new();
+    flate2::read::GzDecoder::new(&*bytes)
+        .read_to_end(&mut unpacked)
+        .unwrap();
+    let packed: Value = serde_json::from_slice(&unpacked).unwrap();
+    assert_eq!(packed["pools"], told["pools"]);
+    assert!(
+        bytes.len() * 3 < plain.len(),
+        "{} of {}",
+        bytes.len(),
+        plain.len()
+    );
+    running.stop().await;
+}
+
+/// A gateway that is started anew has another name, and leaves a poll behind.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_gateway_that_is_started_anew_is_counted_once() {
+    use std::io::Write as _;
+    use std::time::Duration;
+
+    use prefix_picker_core::sync::Poll;
+
+    use crate::engine::tests::Gateway;
+
+    let running = Running::start("status-gateways", 0).await;
+    running.until_ready().await;
+    // Until it is known that no engine is there.
+    while running.get("/v1/status").await.1.contains("not known yet") {
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    let mut settled = Gateway::default();
+    settled.settle(&running.engine);
+    // There is nothing new for them, so that they wait.
+    let poll = |gateway: &str| {
+        let poll = Poll {
+            gateway: gateway.to_owned(),
+            wait_ms: 30_000,
+            ..settled.poll()
+        };
+        // As a socket, which closes as that of a process that ends.
+        let body = serde_json::to_string(&poll).unwrap();
+        let text = format!(
+            "POST /v1/sync HTTP/1.1\r\nhost: a\r\nauthorization: Bearer first-token\r\ncontent-length: {}\r\n\r\n{body}",
+            body.len()
+        );
+        let mut socket =
+            std::net::TcpStream::connect(running.base.trim_start_matches("http://")).unwrap();
+        socket.write_all(text.as_bytes()).unwrap();
+        socket
+    };
+    let until = async |count: u64, limit: Duration| {
+        let begin = std::time::Instant::now();
+        loop {
+            let (_, text) = running.get("/v1/status").await;
+            let status: Value = serde_json::from_str(&text).unwrap();
+            let gateways = &status["gateways"];
+            if gateways["count"] == count {
+                assert_eq!(gateways["silent"], 0);
+                return;
+            }
+            assert!(begin.elapsed() < limit, "not {count}: {gateways}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+    };
+    let (old, other) = (poll("old"), poll("other"));
+    until(2, Duration::from_secs(5)).await;
+    drop(old);
+    let new = poll("new");
+    until(3, Duration::from_secs(2)).await;
+    until(2, Duration::from_secs(8)).await;
+    drop((other, new));
+    running.stop().await;
+}
+
 /// What a browser is told of all of it: nothing from elsewhere, nothing to be kept, framed or guessed.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_page_is_there_with_strict_headers() {

@@ -36,7 +36,7 @@ fn status(replicas: usize) -> Value {
 #[test]
 fn eighty_columns_are_enough() {
     let expected = "\
-prefix-picker 0.1.0  up 2 h  2/3 replicas may serve  2 gateway(s)  http://127.0.
+prefix-picker 0.1.0  up 2 h  2/3 replicas may serve  2 gateway(s)  http://127.0…
 10 min: hit 51.2 % (engines 47.9 %)  saved 12.3M of 24.0M tokens  1234 picks
 ! warning chat: down: x?[2J
 
@@ -50,6 +50,27 @@ by reason:  prefix 812 (81.1 %)  load 188 (18.7 %)  other 1 (0.0 %)";
         frame(&status(3), &mut view(80, usize::MAX)).join("\n"),
         expected
     );
+}
+
+#[test]
+fn what_does_not_fit_is_seen_to_be_cut_and_alarms_are_told_whole_where_there_is_room() {
+    let mut told = status(3);
+    let long = "down: engine-one, engine-two, engine-three, engine-four and 27 more of this pool, all at once";
+    told["alarms"][0]["text"] = json!(long);
+    let lines = frame(&told, &mut view(60, usize::MAX));
+    assert_eq!(
+        lines[2..4],
+        [
+            "! warning chat: down: engine-one, engine-two, engine-three,",
+            "  engine-four and 27 more of this pool, all at once",
+        ]
+    );
+    let lines = frame(&told, &mut view(60, 24));
+    assert_eq!(
+        lines[2],
+        "! warning chat: down: engine-one, engine-two, engine-three,…"
+    );
+    assert!(lines.iter().all(|line| line.chars().count() <= 60));
 }
 
 #[test]
