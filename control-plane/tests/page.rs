@@ -316,6 +316,14 @@ async fn main() {
         feed(&client, &base, &engine, round).await;
         tokio::time::sleep(Duration::from_millis(if rounds > 3 { 1_500 } else { 700 })).await;
     }
+    let size = |coding: &'static str| {
+        let url = format!("{base}/v1/status");
+        let request = client.get(url).header("accept-encoding", coding).send();
+        async { request.await.unwrap().bytes().await.unwrap().len() }
+    };
+    let (plain, packed) = (size("identity").await, size("gzip").await);
+    println!("page: a status of {REPLICAS} replicas has {plain} bytes, and {packed} packed");
+    assert!(packed * 6 < plain, "{packed} of {plain}");
     let status = Command::new("node")
         .arg(root.join("tests/page/page.mjs"))
         .arg(&base)

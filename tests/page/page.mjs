@@ -41,6 +41,8 @@ const whole = new Intl.NumberFormat("en");
 async function showsWhatTheStatusSays() {
   const page = await open({ viewport: { width: 1360, height: 900 }, colorScheme: "light" });
   await page.waitForFunction((n) => document.querySelectorAll("#decisions tbody tr").length === n, (await status()).decisions.length);
+  const answer = await page.waitForResponse((response) => response.url().includes("/v1/status"));
+  assert.equal(await answer.headerValue("content-encoding"), "gzip");
   const told = await status();
   const tiles = await page.locator(".tile .value").allInnerTexts();
   assert.equal(tiles[0], percent(told.fleet.recent.hit_rate));
@@ -171,7 +173,7 @@ function withLongNames(told) {
 async function fits(page, width, what) {
   const wide = await page.evaluate(() => document.documentElement.scrollWidth);
   assert.ok(wide <= width, `${what}: it is ${wide} wide`);
-  for (const panel of await page.locator("#pools .panel, #pools .scroll, #reasons .panel, #prefixes .panel, #decisions").all()) {
+  for (const panel of await page.locator(".tile, #alarms li, #pools .panel, #pools .scroll, #reasons .panel, #prefixes .panel, #decisions").all()) {
     const [inside, outside] = await panel.evaluate((element) => [element.scrollWidth, element.clientWidth]);
     assert.ok(inside <= outside, `${what}: ${await panel.innerText().then((t) => t.slice(0, 20))}: ${inside} in ${outside}`);
   }

@@ -213,7 +213,7 @@ function showFleet(status) {
   const minutes = Math.round(status.window_s / 60);
   say(by("window"), `last ${minutes} minutes, unless it says otherwise`);
   const versions = Object.entries(gateways.versions).map(([version, count]) => `${count} × ${version || "unknown"}`);
-  const silent = gateways.silent ? `; ${number(gateways.silent)} last heard ${time(gateways.silent_ms)} ago` : "";
+  const silent = gateways.silent && gateways.silent < gateways.count ? `; ${number(gateways.silent)} last heard ${time(gateways.silent_ms)} ago` : "";
   const polled = gateways.count ? `${versions.join(", ")}, polled ${time(gateways.last_poll_ms)}${gateways.last_poll_ms < 1000 ? "" : " ago"}${silent}` : "none polls";
   by("tiles").replaceChildren(
     tile("Hit rate, as responses tell", percent(fleet.recent.hit_rate), `${percent(fleet.engines.hit_rate)} by the engines' counters`, fleet.history.map((step) => step.hit_rate)),
