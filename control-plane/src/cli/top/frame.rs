@@ -6,7 +6,7 @@ use serde_json::Value;
 
 /// Columns below which lines are cut off.
 const COLUMNS_MIN: usize = 40;
-/// Alarms that are shown.
+/// Alarms that are shown on a screen.
 const ALARMS_MAX: usize = 3;
 /// Columns of a replica's line but its name: state, running, waiting, KV %, cached, hit %, picks.
 const FIGURES: usize = 52;
@@ -217,7 +217,10 @@ fn head(status: &Value, view: &View) -> Vec<String> {
         ));
     }
     let alarms = list(&status["alarms"]);
-    for alarm in alarms.iter().take(ALARMS_MAX) {
+    // A screen has no lines to spare.
+    let is_whole = view.rows == usize::MAX;
+    let most = if is_whole { alarms.len() } else { ALARMS_MAX };
+    for alarm in alarms.iter().take(most) {
         let pool = alarm["pool"]
             .as_str()
             .map(|_| format!("{}: ", text(&alarm["pool"])));
@@ -227,15 +230,14 @@ fn head(status: &Value, view: &View) -> Vec<String> {
             pool.unwrap_or_default(),
             text(&alarm["text"])
         );
-        // A screen has no lines to spare.
-        if view.rows == usize::MAX {
+        if is_whole {
             lines.extend(wrap(&line, view.columns.max(COLUMNS_MIN)));
         } else {
             lines.push(line);
         }
     }
-    if alarms.len() > ALARMS_MAX {
-        lines.push(format!("! and {} alarm(s) more", alarms.len() - ALARMS_MAX));
+    if alarms.len() > most {
+        lines.push(format!("! and {} alarm(s) more", alarms.len() - most));
     }
     lines
 }
