@@ -41,6 +41,7 @@ test: test-native test-filter test-wasm test-manifests test-release e2e-short te
 
 test-native: tokenizers
 	cargo test
+	cargo test --test discovery -- --ignored heap
 
 tokenizers: # real tokenizers for the tests, once; what cannot be fetched is said, and its tests skip
 	@tools/tokenizers.sh
@@ -75,7 +76,7 @@ test-release: ## what `make release` writes, made of stand-ins for the binaries
 	python3 -m unittest discover -s tests/release
 
 soak-discovery: ## 200 pods that come and go once a second for five minutes: nothing may be left of those that are gone
-	cargo test -p prefix-picker --test discovery -- --ignored --nocapture
+	cargo test --test discovery -- --ignored --nocapture --test-threads 1
 
 test-vllm: build ## the accuracy case on two real vLLM engines (installs 2.6 GB into .tools/vllm the first time)
 	tests/vllm/run.sh

@@ -212,6 +212,7 @@ metrics! {
     pub discovered: GaugeByPool = "discovery_replicas", "Replicas that were discovered and are not gone yet";
     pub discovery_changes: Family<ChangeLabels, Counter> = "discovery_changes", "Replicas that discovery brought or took away";
     pub discovery_failures: Family<FailureLabels, Counter> = "discovery_failures", "Times that it could not be found out which replicas there are";
+    pub discovery_failing: GaugeByPool = "discovery_failing", "1 while it cannot be found out which replicas there are: what was listed last is in force";
     pub discovery_success: GaugeByPool = "discovery_last_success_seconds", "When it was last found out, in seconds since 1970";
     pub news_reports: Family<ResultLabels, Counter> = "news_reports", "Reports of gateways to each other";
     news_gateways: Gauge = "news_gateways", "Gateways that report to each other";

@@ -23,6 +23,7 @@
 
 pub mod apply;
 pub mod choice;
+mod complaints;
 pub mod poller;
 pub mod state;
 

@@ -9,7 +9,7 @@ use crate::faults::{chat, predict, words};
 
 #[path = "../../control-plane/tests/discovery/api.rs"]
 #[allow(dead_code, clippy::unwrap_used)] // more than this case needs; a test's server
-mod api;
+pub(crate) mod api;
 
 /// How long a change may take until requests heed it: the watch, a scrape, a head, and for one that comes
 /// the 30 s in which its share is small.

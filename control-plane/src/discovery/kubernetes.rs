@@ -29,6 +29,10 @@ use watch::Watch;
 const RETRY: Duration = Duration::from_secs(5);
 /// How long changes are gathered: a rollout touches many pods at once.
 const GATHER: Duration = Duration::from_millis(20);
+/// A watch that failed and has not failed again for this long works: its pauses are shorter.
+const QUIET: Duration = Duration::from_secs(15);
+/// The same where the API server did not answer: each attempt may wait for it.
+const QUIET_UNANSWERED: Duration = Duration::from_secs(90);
 /// Where engines serve if nothing says so.
 const SERVE_PORT: u16 = 8000;
 
@@ -73,6 +77,11 @@ struct Follower {
     whole: bool,
     /// When what has changed is told.
     due: Option<Instant>,
+    /// When a watch that failed is taken to work again, unless it fails once more before: one that goes on
+    /// where it was says nothing until something changes.
+    quiet: Option<Instant>,
+    /// What keeps the pool that says which pods from being followed.
+    unfollowed: Option<Failure>,
     /// Pods without the port, as last logged.
     without: Vec<String>,
 }
@@ -110,6 +119,8 @@ impl Follower {
             fresh: None,
             whole: false,
             due: None,
+            quiet: None,
+            unfollowed: None,
             without: Vec::new(),
             cluster,
         };
@@ -136,7 +147,7 @@ impl Follower {
 
     async fn follow(mut self) {
         loop {
-            let due = self.due;
+            let due = [self.due, self.quiet].into_iter().flatten().min();
             let done = tokio::select! {
                 event = next(self.watch.as_mut()) => self.pod_event(event).await,
                 event = next(self.selects.as_mut().map(|(watch, _)| watch)) => self.pool_event(event).await,
@@ -176,17 +187,20 @@ impl Follower {
             }
             Err(error) => {
                 let why = client::watch_failure(&error, "pods", &self.cluster.namespace);
-                tell(&self.news, self.pool, why).await?;
+                self.failed(why).await?;
             }
         }
         Some(())
     }
 
     async fn pool_event(&mut self, event: watcher::Result<Event<PoolObject>>) -> Option<()> {
-        let why = match event {
+        let unfollowed = match event {
             Ok(Event::Apply(object) | Event::InitApply(object)) => {
                 match Selection::of(&object.spec) {
                     Ok(selection) => {
+                        if self.unfollowed.take().is_some() {
+                            self.changed();
+                        }
                         self.select(selection);
                         return Some(());
                     }
@@ -201,8 +215,21 @@ impl Follower {
                 text: "the InferencePool was deleted: its pods are followed as before".to_owned(),
             },
             Ok(Event::Init | Event::InitDone) => return Some(()),
-            Err(error) => client::watch_failure(&error, "inferencepools", &self.cluster.namespace),
+            Err(error) => {
+                let why = client::watch_failure(&error, "inferencepools", &self.cluster.namespace);
+                return self.failed(why).await;
+            }
         };
+        self.unfollowed = Some(unfollowed.clone());
+        tell(&self.news, self.pool, unfollowed).await
+    }
+
+    async fn failed(&mut self, why: Failure) -> Option<()> {
+        let quiet = match why.kind {
+            Kind::Unreachable => QUIET_UNANSWERED,
+            _ => QUIET,
+        };
+        self.quiet = Some(Instant::now() + quiet);
         tell(&self.news, self.pool, why).await
     }
 
@@ -234,7 +261,14 @@ impl Follower {
     }
 
     async fn tell_list(&mut self) -> Option<()> {
+        let quiet = self.quiet.is_some_and(|at| at <= Instant::now());
         self.due = None;
+        if quiet {
+            self.quiet = None;
+        }
+        if !self.whole {
+            return Some(());
+        }
         let (found, without) = found(self.pods.values(), &self.ports, &self.config);
         if without != self.without {
             if !without.is_empty() {
@@ -242,7 +276,9 @@ impl Follower {
             }
             self.without = without;
         }
-        self.news.send(News::list(self.pool, found)).await.ok()
+        let mut news = News::list(self.pool, found);
+        news.partly = self.unfollowed.clone();
+        self.news.send(news).await.ok()
     }
 }
 

@@ -177,6 +177,7 @@ impl Discovery {
                     supervisor.start(member.slot, *number, &found.replica, Events::Told);
                 }
             }
+            pool.show(&self.parts.metrics);
         }
     }
 
@@ -184,9 +185,6 @@ impl Discovery {
         let now_ms = ms_since(self.start);
         let Some(pool) = self.pools.get_mut(&news.pool) else {
             return;
-        };
-        let labels = PoolLabels {
-            pool: pool.name.clone(),
         };
         let metrics = &self.parts.metrics;
         let failure = news.list.as_ref().err().or(news.partly.as_ref());
@@ -203,13 +201,13 @@ impl Discovery {
                 // Whole seconds do.
                 #[allow(clippy::cast_possible_truncation)]
                 let now = unix_seconds() as i64;
-                metrics.discovery_success.get_or_create(&labels).set(now);
+                metrics
+                    .discovery_success
+                    .get_or_create(&pool.labels())
+                    .set(now);
                 match news.partly {
                     Some(failure) => pool.failed(metrics, failure),
-                    None if pool.failing.take().is_some() => {
-                        tracing::info!(pool = %pool.name, "discovery works again");
-                    }
-                    None => {}
+                    None => pool.works(metrics),
                 }
                 let commands = pool.set.take(list, now_ms);
                 self.carry_out(news.pool, commands).await;
@@ -266,7 +264,10 @@ impl Discovery {
                     if let Some(slot) = pool.slots.get(&key)
                         && self.parts.engine.stand(*slot, standing)
                     {
-                        tracing::info!(pool = %pool.name, replica = name_of(&key), standing = standing.as_str(), "a replica is said to be otherwise");
+                        let members = self.parts.engine.members();
+                        let name = members.iter().find(|member| member.slot == *slot);
+                        let name = name.map_or(key.as_str(), |member| &member.name);
+                        tracing::info!(pool = %pool.name, replica = name, standing = standing.as_str(), "a replica is listed as otherwise now");
                     }
                 }
                 Command::Add(found) => {
@@ -278,25 +279,12 @@ impl Discovery {
         for (_, (found, _)) in pool.refused.clone() {
             pool.add(number, &self.parts, &mut supervisor, found).await;
         }
-        let labels = PoolLabels {
-            pool: pool.name.clone(),
-        };
-        let count = i64::try_from(pool.slots.len()).unwrap_or(i64::MAX);
-        self.parts
-            .metrics
-            .discovered
-            .get_or_create(&labels)
-            .set(count);
+        pool.show(&self.parts.metrics);
         if self.kept.set(&self.parts.config, number, pool.set.listed()) {
             self.save_at
                 .get_or_insert_with(|| Instant::now() + SAVE_AFTER);
         }
     }
-}
-
-/// The part of a key that people know.
-fn name_of(key: &str) -> &str {
-    key.strip_prefix("dns|").unwrap_or(key)
 }
 
 async fn at(wake: Option<Instant>) {
@@ -373,6 +361,12 @@ impl Pool {
         self.count(&parts.metrics, "removed");
     }
 
+    /// How many there are: known at once, also while nobody can be asked.
+    fn show(&self, metrics: &Metrics) {
+        let count = i64::try_from(self.slots.len()).unwrap_or(i64::MAX);
+        metrics.discovered.get_or_create(&self.labels()).set(count);
+    }
+
     fn count(&self, metrics: &Metrics, change: &'static str) {
         let labels = ChangeLabels {
             pool: self.name.clone(),
@@ -387,17 +381,37 @@ impl Pool {
             kind: failure.kind.as_str(),
         };
         metrics.discovery_failures.get_or_create(&labels).inc();
-        self.complain(failure);
-    }
-
-    /// Once, and again now and then.
-    fn complain(&mut self, failure: Failure) {
-        let replicas = self.slots.len();
         if failure.kind.is_passing() {
             // All in a day's work: the watch goes on.
             tracing::info!(pool = %self.name, kind = failure.kind.as_str(), "{}", failure.text);
             return;
         }
+        metrics
+            .discovery_failing
+            .get_or_create(&self.labels())
+            .set(1);
+        self.complain(failure);
+    }
+
+    fn works(&mut self, metrics: &Metrics) {
+        metrics
+            .discovery_failing
+            .get_or_create(&self.labels())
+            .set(0);
+        if self.failing.take().is_some() {
+            tracing::info!(pool = %self.name, "discovery works again");
+        }
+    }
+
+    fn labels(&self) -> PoolLabels {
+        PoolLabels {
+            pool: self.name.clone(),
+        }
+    }
+
+    /// Once, and again now and then.
+    fn complain(&mut self, failure: Failure) {
+        let replicas = self.slots.len();
         let due = self.failing.as_ref().is_none_or(|(last, at)| {
             (last.kind, &last.text) != (failure.kind, &failure.text) || at.elapsed() >= REPEAT
         });

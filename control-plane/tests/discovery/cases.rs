@@ -333,10 +333,38 @@ async fn a_watch_that_is_refused_with_410_begins_with_a_list() {
     while cp.metric(server).await.unwrap_or(0.0) == 0.0 {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
+    let failing = "prefix_picker_discovery_failing{pool=\"one\"}";
+    assert_eq!(cp.metric(failing).await, Some(1.0));
     api.set_pod(&pod("b", "127.8.0.2"));
     api.compact();
     api.refuse(None);
     cp.until_states(&[("a", Ready), ("b", Ready)]).await;
+    cp.stop().await;
+}
+
+/// A watch that goes on where it was says nothing as long as nothing changes: it works all the same.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_watch_that_failed_works_again_without_a_change() {
+    let (api, mut engines) = world().await;
+    let (_temp, dir) = temp("again");
+    engines.run("127.10.0.1", 1).await;
+    api.set_pod(&pod("a", "127.10.0.1"));
+    let cp = ControlPlane::start(&dir, &by_labels(&api, &engines)).await;
+    cp.until_states(&[("a", Ready)]).await;
+    let failing = "prefix_picker_discovery_failing{pool=\"one\"}";
+    assert_eq!(cp.metric(failing).await, Some(0.0));
+    api.refuse(Some(500));
+    api.disconnect();
+    while cp.metric(failing).await != Some(1.0) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    api.refuse(None);
+    let begin = std::time::Instant::now();
+    while cp.metric(failing).await != Some(0.0) {
+        assert!(begin.elapsed() < Duration::from_secs(40), "it still fails");
+        tokio::time::sleep(Duration::from_millis(100)).await;
+    }
+    cp.until_states(&[("a", Ready)]).await;
     cp.stop().await;
 }
 

@@ -13,8 +13,10 @@ use super::{common, config, kubernetes, temp, world};
 const SETTLE_MAX: Duration = Duration::from_secs(120);
 /// Metrics of a replica that are there from its first error on.
 const ERRORS_PER_REPLICA: usize = 6;
-/// What memory may differ by: allocators keep some of what they once had.
+/// What memory may differ by at the end: allocators keep some of what they once had.
 const RSS_SLACK_KB: u64 = 48 << 10;
+/// What it may still grow by when two thirds of the changes are made (what is live, `heap` counts).
+const RSS_STILL_KB: u64 = 8 << 10;
 
 /// Pods and the rhythm of their coming and going.
 struct Soak {
@@ -123,7 +125,7 @@ impl Program {
 }
 
 /// The address of a pod by its number, which no other pod has before 60,000 others.
-fn ip(number: usize) -> String {
+pub(crate) fn ip(number: usize) -> String {
     format!(
         "127.{}.{}.{}",
         64 + number / 62_500 % 64,
@@ -163,6 +165,7 @@ impl Soak {
 
         let begin = Instant::now();
         let mut highest = Figures::default();
+        let mut rss_kb = Vec::new();
         for change in 0..self.changes {
             // The oldest one goes, and another comes.
             let (old, new) = (change, self.pods + change);
@@ -175,6 +178,7 @@ impl Soak {
                 api.disconnect();
                 let now = program.figures().await;
                 highest.rss_kb = highest.rss_kb.max(now.rss_kb);
+                rss_kb.push(now.rss_kb);
                 highest.series = highest.series.max(now.series);
                 highest.files = highest.files.max(now.files);
             }
@@ -185,7 +189,7 @@ impl Soak {
         }
         let after = program.settled(self.pods, before.files + 8).await;
         println!(
-            "{} pods, {} changes in {:.1} s\n  before {before:?}\n  after  {after:?}\n  highest {highest:?}",
+            "{} pods, {} changes in {:.1} s\n  before {before:?}\n  after  {after:?}\n  highest {highest:?}\n  memory every 20 changes, KB: {rss_kb:?}",
             self.pods,
             self.changes,
             begin.elapsed().as_secs_f64()
@@ -197,6 +201,10 @@ impl Soak {
         self.only_the_living(&program).await;
         assert!(after.threads <= before.threads + 8, "{after:?}");
         assert!(after.rss_kb <= before.rss_kb + RSS_SLACK_KB, "{after:?}");
+        // A minute and more of it, in which connections to those that are gone are forgotten.
+        if self.pause >= Duration::from_secs(1) {
+            stands_still(&rss_kb);
+        }
         self.all_gone(&api, &program).await;
     }
 
@@ -230,4 +238,16 @@ impl Soak {
         let text = text.text().await.unwrap();
         assert!(!text.contains("replica=\"p"), "{text}");
     }
+}
+
+/// In the last third memory is what it was in the second one.
+fn stands_still(rss_kb: &[u64]) {
+    let third = rss_kb.len() / 3;
+    let highest = |from: usize, to: usize| rss_kb.get(from..to).and_then(|of| of.iter().max());
+    let before = highest(third, 2 * third);
+    let after = highest(2 * third, rss_kb.len());
+    assert!(
+        after <= before.map(|kb| kb + RSS_STILL_KB).as_ref(),
+        "{rss_kb:?}"
+    );
 }

@@ -4,6 +4,7 @@ use prefix_picker_core::sync::{ANSWER_BYTES_MAX, Answer, Head, MAJOR, Poll, Pool
 
 use super::apply::{Apply, NEXT_HEAD_KEY, SLICE_US};
 use super::choice::FAILURES_MAX;
+use super::complaints::Complaints;
 use super::state::{self, State};
 use super::{BUSY_TICK_MS, HEARD_KEY, TICK_MS, TOKEN_ID_POOLS_KEY, post};
 use crate::config::Config;
@@ -27,8 +28,6 @@ const BACKOFF_MAX_US: u64 = 2_000_000;
 /// Wait after an answer without news, in microseconds: the control plane waits for news, and
 /// should it not, it must not be asked in a tight loop.
 const NO_NEWS_US: u64 = 20_000;
-/// The same complaint is repeated after this long at the earliest, in microseconds.
-const COMPLAIN_EVERY_US: u64 = 60_000_000;
 /// The name of this process.
 const GATEWAY_KEY: &str = "pp/gateway";
 
@@ -53,7 +52,7 @@ pub struct Poller {
     state: State,
     cas: u32,
     failures: u32,
-    complained_us: Option<u64>,
+    complaints: Complaints,
     tick_ms: u32,
 }
 
@@ -64,7 +63,7 @@ impl Default for Poller {
             state: State::default(),
             cas: 0,
             failures: 0,
-            complained_us: None,
+            complaints: Complaints::default(),
             tick_ms: TICK_MS,
         }
     }
@@ -132,16 +131,6 @@ impl Poller {
             host.set_tick_period_ms(ms);
         }
     }
-
-    fn complain(&mut self, now_us: u64) -> bool {
-        let due = self
-            .complained_us
-            .is_none_or(|at| now_us.saturating_sub(at) >= COMPLAIN_EVERY_US);
-        if due {
-            self.complained_us = Some(now_us);
-        }
-        due
-    }
 }
 
 /// The holder's share of a tick.
@@ -192,8 +181,9 @@ pub fn answered(
         Some(200) => match take(vm, host, &answer.body) {
             Ok(()) => PollResult::Ok,
             Err(error) => {
-                if vm.poller.complain(start_us) {
-                    log::warn!("an answer of the control plane cannot be used: {error}");
+                let (at, result) = (vm.choice.current(), PollResult::BadAnswer);
+                if vm.poller.complaints.due(at, result, start_us) {
+                    log::warn!("an answer of {} cannot be used: {error}", config.plane(at));
                 }
                 PollResult::BadAnswer
             }
@@ -223,7 +213,7 @@ fn heard(vm: &mut Vm, host: &impl Host) {
     vm.metrics.poll(host, PollResult::Ok);
     let _ = host.set_shared(HEARD_KEY, &[1], 0);
     vm.freshness.observe(host);
-    if vm.poller.failures > 0 && vm.poller.complained_us.take().is_some() {
+    if vm.poller.failures > 0 && vm.poller.complaints.over() {
         log::info!("the control plane answers again");
     }
 }
@@ -292,15 +282,17 @@ fn failed(vm: &mut Vm, host: &impl Host, config: &Config, result: PollResult) {
     vm.poller.step = Step::Idle {
         from_us: now_us.saturating_add(wait_us),
     };
-    let asked = config.plane(vm.choice.current());
+    let at = vm.choice.current();
     let moved = vm.choice.failed(host, config);
-    if vm.poller.complain(now_us) {
+    if vm.poller.complaints.due(at, result, now_us) {
         let why = match result {
             PollResult::Refused => "Envoy would not send the poll (is the cluster there?)",
-            PollResult::Unauthorized => "the control plane refuses the token",
-            _ => "the control plane does not answer",
+            PollResult::Unauthorized => "it refuses the token",
+            PollResult::Status => "it answers with another status than 200",
+            PollResult::BadAnswer => "its answer cannot be used",
+            _ => "it does not answer",
         };
-        log::warn!("{asked}: {why}; the table is kept");
+        log::warn!("{}: {why}; the table is kept", config.plane(at));
     }
     if moved && vm.poller.failures == FAILURES_MAX {
         log::warn!("{} is asked from now on", config.plane(vm.choice.current()));
