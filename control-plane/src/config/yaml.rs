@@ -7,6 +7,7 @@ use serde_saphyr::{Error, MessageFormatter as _, UserMessageFormatter};
 
 /// What the parser says of mistakes that are often made, and what to do about them.
 const HINTS: [(&str, &str); 8] = [
+    ("\\u{", "remove it"),
     ("tab", "indent with spaces, not tabs"),
     (
         "mapping values",
@@ -23,10 +24,6 @@ const HINTS: [(&str, &str); 8] = [
         "indent what belongs together by the same number of spaces",
     ),
     ("unexpected character", "quote a text that begins with it"),
-    (
-        "control character",
-        "remove it, or write it as an escape in double quotes",
-    ),
 ];
 
 const EMPTY: &str = "the file is empty: expected the fields of the configuration";

@@ -115,7 +115,7 @@ fn text_that_is_no_yaml_is_told_in_our_words() {
         ("", &["empty"]),
         ("{a: 1}}\n", &["line 1"]),
         ("a: !!binary zzz\n", &["line 1"]),
-        ("a: \u{0}\n", &["line 1"]),
+        ("a: \u{0}\n", &["line 1", "remove it"]),
         ("- &a [*a]\n", &["line 1"]),
         ("a: 1\n  b: 2\n", &["line 2"]),
     ] {
