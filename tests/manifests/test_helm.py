@@ -41,6 +41,35 @@ def with_example(**more):
     return {**copy.deepcopy(chart.EXAMPLE), **more}
 
 
+def paths(values, before=()):
+    """Of every value that values.yaml has, and of every map of them."""
+    for name, value in values.items():
+        yield (*before, name)
+        if isinstance(value, dict):
+            yield from paths(value, (*before, name))
+
+
+def has_null(value):
+    if isinstance(value, dict):
+        return any(map(has_null, value.values()))
+    return value is None or isinstance(value, list) and any(map(has_null, value))
+
+
+def named(path):
+    """How either the schema or the chart's own list of problems names a value that is missing, or the map it is in."""
+    of = re.escape(".".join(path[:-1]) or "(root)")
+    return rf"{of}: {path[-1]} is required|  ({of}|{re.escape('.'.join(path))}): is empty; give"
+
+
+def with_one(path, value):
+    """The example with one value more, or another."""
+    values = at = copy.deepcopy(chart.EXAMPLE)
+    for step in path[:-1]:
+        at = at[step] if isinstance(at, list) else at.setdefault(step, {})
+    at[path[-1]] = value
+    return values
+
+
 class Chart(unittest.TestCase):
     maxDiff = None
 
@@ -48,8 +77,8 @@ class Chart(unittest.TestCase):
     def setUp(self):
         pass
 
-    def refused(self, values):
-        out = chart.run("template", "prefix-picker", str(chart.CHART), values=values)
+    def refused(self, values, release="prefix-picker"):
+        out = chart.run("template", release, str(chart.CHART), values=values)
         self.assertNotEqual(out.returncode, 0, out.stdout)
         return out.stderr
 
@@ -101,13 +130,65 @@ class Chart(unittest.TestCase):
             (with_example(secret=both), "secret: has both existing and values"),
             (with_example(secret={"values": fewer}), "secret.values: lacks gateway-token-next, whose file config names"),
             (with_example(secret={"values": {"gateway-token": "short"}}), "secret.values.gateway-token: String length"),
-            (config(listen="[::]:9500"), "config.listen: Does not match pattern"),
+            *((config(listen=f"{host}:{port}"), 'config.listen: config.listen must be one of the following: "[::]:9400", "0.0.0.0:9400"')
+              for host, port in (("[::]", 9500), ("127.0.0.1", 9400), ("[::1]", 9400))),
             (config(data_dir="/data"), "config.data_dir: Does not match pattern"),
             (config(pools=[{"name": "llm"}]), "config.pools.0: models is required"),
             (with_example(networkPolicy={"enabled": "no"}), "networkPolicy.enabled: Invalid type"),
+            *((with_example(storage={"size": size}), f'storage.size: "{size}" is no size of a volume; give one like 5Gi')
+              for size in ("big", "", "-5Gi", "0Gi", "5", "5GB")),
         ):
-            with self.subTest(said):
+            with self.subTest(said, values=values):
                 self.assertIn(said, self.refused(values).replace("(root): ", ""))
+
+    def test_what_pools_hold_is_of_the_type_that_templates_read(self):
+        for path, value, said in (
+            (("name",), 12, "name: Invalid type. Expected: string, given: integer"),
+            (("models",), [1.10], "models.0: Invalid type. Expected: string, given: number"),
+            (("models",), [True], "models.0: Invalid type. Expected: string, given: boolean"),
+            (("clusters",), "llm", "clusters: Invalid type. Expected: array, given: string"),
+            (("discovery",), None, "discovery: Invalid type. Expected: object, given: null"),
+            (("discovery", "kubernetes"), None, "discovery.kubernetes: Invalid type. Expected: object, given: null"),
+            (("discovery", "kubernetes"), "foo", "discovery.kubernetes: Invalid type. Expected: object, given: string"),
+            (("discovery", "kubernetes", "namespace"), 12, "discovery.kubernetes.namespace: Invalid type"),
+        ):
+            with self.subTest(path=path, value=value):
+                self.assertIn("config.pools.0." + said, self.refused(with_one(("config", "pools", 0, *path), value)))
+
+    def test_a_null_takes_a_default_away_or_is_named(self):
+        """`--set storage=null`: never an error that is the template's own, nor objects with a hole."""
+        whole = {(d["kind"], d["metadata"]["name"]) for d in chart.rendered(with_example(serviceMonitor={"enabled": True}))}
+        may_go = {("serviceMonitor",): "ServiceMonitor", ("serviceMonitor", "enabled"): "ServiceMonitor"}
+        for path in paths(yaml.safe_load((chart.CHART / "values.yaml").read_text())):
+            with self.subTest(path=path):
+                values = with_one(path, None)
+                if path[0] != "serviceMonitor":
+                    values["serviceMonitor"] = {"enabled": True}
+                elif path not in may_go:
+                    values["serviceMonitor"]["enabled"] = True
+                out = chart.run("template", "prefix-picker", str(chart.CHART), "--namespace", "inference", values=values)
+                if out.returncode:
+                    self.assertRegex(out.stderr, named(path))
+                else:
+                    made = {(d["kind"], d["metadata"]["name"]) for d in yaml.safe_load_all(out.stdout) if d}
+                    self.assertFalse(any(map(has_null, yaml.safe_load_all(out.stdout))))
+                    self.assertEqual({kind for kind, _ in whole - made}, {may_go[path]} if path in may_go else set())
+
+    def test_a_release_s_name_that_kubernetes_refuses_in_a_service_s_is_refused(self):
+        for release in ("my.release", "2nd"):
+            with self.subTest(release):
+                said = self.refused(chart.EXAMPLE, release)
+                self.assertIn(f"the release's name: {release} is none that a Service may have", said)
+                self.assertIn("choose another", said)
+
+    def test_names_that_yaml_would_take_for_something_else_stay_names(self):
+        values = with_one(("config", "pools", 0, "discovery", "kubernetes", "namespace"), "123")
+        made = chart.rendered(values, release="true", namespace="456")
+        for document in made:
+            self.assertIn(document["metadata"]["namespace"], ("123", "456"))
+            self.assertEqual(document["metadata"].get("labels", {})["app.kubernetes.io/instance"], "true")
+        subject = chart.one(made, "RoleBinding", "true-prefix-picker", "123")["subjects"][0]
+        self.assertEqual(subject["namespace"], "456")
 
     def test_a_changed_configuration_restarts_pods_and_a_changed_token_does_not(self):
         def template(values):

@@ -7,12 +7,12 @@
 
 {{- define "prefix-picker.selector" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
-app.kubernetes.io/instance: {{ .Release.Name }}
+app.kubernetes.io/instance: {{ .Release.Name | quote }}
 {{- end }}
 
 {{- define "prefix-picker.metadata" -}}
 name: {{ include "prefix-picker.name" . }}
-namespace: {{ .Release.Namespace }}
+namespace: {{ .Release.Namespace | quote }}
 labels: {{- include "prefix-picker.labels" . | nindent 2 }}
 {{- end }}
 
@@ -47,11 +47,18 @@ helm.sh/chart: {{ .Chart.Name }}-{{ .Chart.Version | replace "+" "_" }}
 {{- /* Fails with all that has to be given and is not, at once. */ -}}
 {{- define "prefix-picker.check" -}}
 {{- $wrong := list }}
+{{- /* A Service's name is stricter than a release's: RFC 1035. */}}
+{{- if not (regexMatch "^[a-z]([-a-z0-9]*[a-z0-9])?$" (include "prefix-picker.name" .)) }}
+{{- $wrong = append $wrong (printf "the release's name: %s is none that a Service may have; choose another, of small letters, digits and dashes, a letter first" .Release.Name) }}
+{{- end }}
 {{- if not .Values.image.repository }}
 {{- $wrong = append $wrong "image.repository: is empty; give the image's name in a registry that nodes reach" }}
 {{- end }}
 {{- if not .Values.config.pools }}
 {{- $wrong = append $wrong "config.pools: is empty; give at least one, as example.yaml does" }}
+{{- end }}
+{{- if not (regexMatch "^[1-9][0-9]*(\\.[0-9]+)?[MGTPE]i?$" .Values.storage.size) }}
+{{- $wrong = append $wrong (printf "storage.size: %q is no size of a volume; give one like 5Gi" .Values.storage.size) }}
 {{- end }}
 {{- with .Values.secret }}
 {{- if and .existing .values }}
