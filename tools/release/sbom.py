@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Prints the bill of materials (CycloneDX 1.5, JSON) of a package of this workspace: every crate that is in
-what is shipped, with its version, licence and checksum, and who needs whom.
+what is shipped, with its version, licence and checksum, and who needs whom; and Rust's standard library.
 
 usage: sbom.py PACKAGE TARGET [TARGET...]      SOURCE_DATE_EPOCH: its date
 
@@ -45,6 +45,24 @@ def component(package, checksums):
     return out
 
 
+def standard_library():
+    """What the compiler brings. Its own crates (gimli, miniz_oxide and others) are fixed by its version, and not listed."""
+    compiler = subprocess.run([os.environ.get("RUSTC", "rustc"), "--version"], check=True, capture_output=True, text=True)
+    version = compiler.stdout.split()[1]
+    return {
+        "type": "library",
+        "bom-ref": f"rust-std@{version}",
+        "name": "rust-std",
+        "version": version,
+        "description": "Rust's standard library with the crates in it",
+        "licenses": [{"expression": "MIT OR Apache-2.0"}],
+        # By which advisories name it.
+        "cpe": f"cpe:2.3:a:rust-lang:rust:{version}:*:*:*:*:*:*:*",
+        "purl": f"pkg:github/rust-lang/rust@{version}",
+        "externalReferences": [{"type": "vcs", "url": "https://github.com/rust-lang/rust"}],
+    }
+
+
 def main():
     name, targets = sys.argv[1], sys.argv[2:]
     wanted = set().union(*(shipped(name, target) for target in targets))
@@ -64,6 +82,10 @@ def main():
             kinds = ((dep["pkg"], {kind["kind"] for kind in dep["dep_kinds"]}) for dep in node["deps"])
             on = sorted({purl(packages[id]) for id, kind in kinds if None in kind and id in packages})
             needs.append({"ref": purl(packages[node["id"]]), "dependsOn": on})
+    std = standard_library()
+    for one in needs:
+        one["dependsOn"].append(std["bom-ref"])
+    needs.append({"ref": std["bom-ref"], "dependsOn": []})
     date = datetime.fromtimestamp(int(os.environ.get("SOURCE_DATE_EPOCH", "0")), timezone.utc)
     bom = {
         "bomFormat": "CycloneDX",
@@ -74,7 +96,7 @@ def main():
             "component": {**component(root, checksums), "type": "application"},
             "properties": [{"name": "cargo:target", "value": target} for target in targets],
         },
-        "components": [component(one, checksums) for one in by_purl if one is not root],
+        "components": [*(component(one, checksums) for one in by_purl if one is not root), std],
         "dependencies": sorted(needs, key=lambda one: one["ref"]),
     }
     json.dump(bom, sys.stdout, indent=1)
