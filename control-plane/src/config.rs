@@ -114,7 +114,8 @@ pub enum LogFormat {
 /// The replicas of one base model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PoolConfig {
-    /// `name`: names the pool in metrics and logs, and is part of its hashes. Required.
+    /// `name`: names the pool in metrics and logs, and is part of its hashes: at most 128 letters, digits and
+    /// `- _ . : [ ] #`. Required.
     pub name: String,
     /// `model_dir`: the model's folder: tokenizer and chat template. Required, but where `model` is
     /// given.
@@ -180,7 +181,7 @@ pub enum TokenIds {
 /// One engine, or one data-parallel rank of it.
 #[derive(Clone, Debug, PartialEq, Eq, serde::Serialize, serde::Deserialize)]
 pub struct ReplicaConfig {
-    /// `name`: names the replica in metrics, logs and snapshots. Default: the endpoint, and `#` and
+    /// `name`: names the replica in metrics, logs and snapshots, of the same characters. Default: the endpoint, and `#` and
     /// the rank where it has one.
     pub name: String,
     /// `endpoint`: `ip:port`, exactly as Envoy's cluster has it. Required.

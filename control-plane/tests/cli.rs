@@ -204,6 +204,22 @@ fn what_fails_or_says_no_ends_with_1() {
     }
 }
 
+/// What bash makes of the last of the words.
+fn completed(words: &str) -> String {
+    let script = String::from_utf8(run(&["completions", "bash"]).stdout).unwrap();
+    let last = words.rsplit(' ').next().unwrap();
+    let asks = format!(
+        "{script}\nCOMP_WORDS=({words}); COMP_CWORD=$((${{#COMP_WORDS[@]}} - 1))\n$(complete -p prefix-picker | sed 's/.*-F \\([^ ]*\\).*/\\1/') prefix-picker {last} x\n\
+         echo \"${{COMPREPLY[@]}}\""
+    );
+    let output = std::process::Command::new("bash")
+        .arg("-c")
+        .arg(asks)
+        .output()
+        .unwrap();
+    String::from_utf8(output.stdout).unwrap().trim().to_owned()
+}
+
 #[test]
 fn completions_know_every_command() {
     for shell in ["bash", "zsh", "fish", "elvish", "powershell"] {
@@ -226,7 +242,15 @@ fn completions_know_every_command() {
         .unwrap();
     drop(child.stdout.take());
     assert_eq!(child.wait().unwrap().code(), Some(0));
-    // What bash is given, bash can read.
+    // What bash is given, bash can read and complete with.
+    for (words, wanted) in [
+        ("prefix-picker top --so", "--sort"),
+        ("prefix-picker doctor --env", "--envoy-admin"),
+        ("prefix-picker check --js", "--json"),
+        ("prefix-picker comple", "completions"),
+    ] {
+        assert_eq!(completed(words), wanted, "{words}");
+    }
     let script = run(&["completions", "bash"]).stdout;
     let mut bash = std::process::Command::new("bash")
         .arg("-n")

@@ -5,7 +5,7 @@ use std::process::ExitCode;
 
 use serde::Serialize;
 
-mod files;
+pub(super) mod files;
 
 use super::BAD_ARGUMENTS;
 use super::chain::chain;
@@ -54,10 +54,10 @@ struct Found {
 }
 
 #[derive(Debug, Serialize)]
-struct Problem {
+pub(super) struct Problem {
     /// The field, like `pools[0].models`; empty for the file as a whole.
-    path: String,
-    message: String,
+    pub(super) path: String,
+    pub(super) message: String,
 }
 
 /// Checks and prints.
@@ -105,8 +105,8 @@ fn look(file: &Path) -> Found {
                 let complete = missing.is_empty();
                 errors.extend(missing);
                 found.notes.extend(pool.discovery.as_ref().map(|discovery| {
-                    let (pool, origin) = (&pool.name, discovery.origin());
-                    format!("pool {pool}: replicas are discovered, by {origin}")
+                    let (pool, by) = (&pool.name, discovery.described());
+                    format!("pool {pool}: replicas are discovered: {by}")
                 }));
                 if !complete {
                     continue;

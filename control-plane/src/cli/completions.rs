@@ -29,6 +29,17 @@ pub fn run(args: &Args) -> anyhow::Result<ExitCode> {
         "prefix-picker",
         &mut script,
     );
+    if args.shell == clap_complete::Shell::Bash {
+        script = with_one_name(&script);
+    }
     super::print(script)?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// For a program with a hyphen in its name clap_complete 4.6 looks commands up by another name than it files
+/// them under (clap issue 6421), so that nothing is completed after a command.
+fn with_one_name(script: &[u8]) -> Vec<u8> {
+    let script = String::from_utf8_lossy(script);
+    let script = script.replace("prefix__subcmd__picker", "prefix__picker");
+    script.into_bytes()
 }

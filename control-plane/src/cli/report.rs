@@ -32,7 +32,7 @@ pub struct Args {
 
 /// Seconds of a text like `90s`, `30m`, `24h` or `7d`.
 fn seconds(text: &str) -> Result<u64, String> {
-    let form = || "expected a number and s, m, h or d, like 24h".to_owned();
+    let form = || "expected a number above 0 and s, m, h or d, like 24h".to_owned();
     let unit = text.chars().last().ok_or_else(form)?;
     let each = match unit {
         's' => 1,
@@ -46,10 +46,8 @@ fn seconds(text: &str) -> Result<u64, String> {
         .unwrap_or_default()
         .parse()
         .map_err(|_| form())?;
-    number
-        .checked_mul(each)
-        .filter(|&all| all > 0)
-        .ok_or_else(form)
+    let all = number.checked_mul(each).ok_or("that is too long ago")?;
+    if all == 0 { Err(form()) } else { Ok(all) }
 }
 
 /// Asks and prints.

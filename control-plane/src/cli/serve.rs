@@ -6,8 +6,8 @@ use std::process::ExitCode;
 
 use tracing_subscriber::EnvFilter;
 
+use super::check::files;
 use crate::config::{Config, ConfigError, LogFormat};
-use crate::disk;
 use crate::serve::Serve;
 
 /// Exit code for a configuration that is refused.
@@ -39,8 +39,15 @@ pub fn serve(args: &Args) -> anyhow::Result<ExitCode> {
         Ok(config) => config,
         Err(error) => return Ok(refuse(args, &error)),
     };
-    if let Err(error) = disk::can_keep_files_in(&config.data_dir) {
-        eprintln!("{}: data_dir: {error}", args.config.display());
+    let mut missing: Vec<_> = files::data_dir(&config).into_iter().collect();
+    for (number, pool) in config.pools.iter().enumerate() {
+        missing.extend(files::model_dir(pool, &format!("pools[{number}]")));
+    }
+    for problem in &missing {
+        let (path, message) = (&problem.path, &problem.message);
+        eprintln!("{}: {path}: {message}", args.config.display());
+    }
+    if !missing.is_empty() {
         return Ok(ExitCode::from(BAD_CONFIG));
     }
     log_to_stderr(&config)?;
@@ -70,9 +77,10 @@ fn log_to_stderr(config: &Config) -> anyhow::Result<()> {
     let filter = match std::env::var("RUST_LOG") {
         Ok(filter) if !filter.is_empty() => EnvFilter::try_new(filter)?,
         // The socket library tells of each connection at info; so do we. The Kubernetes client logs every
-        // failure, with all of what cannot be parsed: pods' environments. What failed is told by us.
+        // failure, with all of what cannot be parsed: pods' environments; the DNS client each odd answer. What
+        // failed is told by us.
         _ => EnvFilter::try_new(format!(
-            "zeromq=warn,kube_client=off,kube_runtime=off,{}",
+            "zeromq=warn,kube_client=off,hickory_net=off,{}",
             config.log_level
         ))?,
     };

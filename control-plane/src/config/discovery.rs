@@ -159,6 +159,32 @@ impl DiscoveryConfig {
             }
         }
     }
+
+    /// The same for people.
+    #[must_use]
+    pub fn described(&self) -> String {
+        let of = match &self.source {
+            SourceConfig::Dns(dns) => {
+                let records = match dns.records {
+                    Records::Addresses(_) => "addresses",
+                    Records::Srv => "SRV records",
+                };
+                return format!("{records} of {} in the DNS", dns.name);
+            }
+            SourceConfig::Kubernetes(of) => of,
+        };
+        let pods = match &of.pods {
+            Pods::Labels(labels) => format!("pods with {labels}"),
+            Pods::InferencePool(pool) => format!("InferencePool {pool}"),
+        };
+        let namespace = match &of.namespace {
+            Some(namespace) => format!("namespace {namespace}"),
+            None => "the namespace of the kubeconfig or the service account".to_owned(),
+        };
+        let server = of.api_server.as_ref();
+        let server = server.map_or(String::new(), |url| format!(" at {url}"));
+        format!("{pods} in {namespace}{server}")
+    }
 }
 
 /// Reads `discovery`; `None` where it is absent or unusable.

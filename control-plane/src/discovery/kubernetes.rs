@@ -1,14 +1,13 @@
 //! Replicas by pods: list and watch, and the same for an `InferencePool` that says which pods.
 //!
-//! The watch itself (bookmarks, resource versions, lists) is kube's ([`watch`] has what it lacks). Until a list is whole
-//! the last one stays in force, and so it does while the API server is away.
+//! [`watch`] lists and watches. Until a list is whole the last one stays in force, and so it does while the API server is
+//! away.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kube::api::Api;
 use kube::core::{ApiResource, GroupVersionKind};
-use kube::runtime::watcher::{self, Event};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
@@ -23,16 +22,12 @@ mod watch;
 use client::{Cluster, failure};
 use pods::{Pod, PodObject, Ports, found};
 use pool::{PoolObject, Selection, VERSIONS};
-use watch::Watch;
+use watch::{Event, Told, Watch, Which};
 
 /// Pause before a client that could not be made, or a pool that is not there, is tried again.
 const RETRY: Duration = Duration::from_secs(5);
 /// How long changes are gathered: a rollout touches many pods at once.
 const GATHER: Duration = Duration::from_millis(20);
-/// A watch that failed and has not failed again for this long works: its pauses are shorter.
-const QUIET: Duration = Duration::from_secs(15);
-/// The same where the API server did not answer: each attempt may wait for it.
-const QUIET_UNANSWERED: Duration = Duration::from_secs(90);
 /// Where engines serve if nothing says so.
 const SERVE_PORT: u16 = 8000;
 
@@ -77,9 +72,8 @@ struct Follower {
     whole: bool,
     /// When what has changed is told.
     due: Option<Instant>,
-    /// When a watch that failed is taken to work again, unless it fails once more before: one that goes on
-    /// where it was says nothing until something changes.
-    quiet: Option<Instant>,
+    /// The list of pools that comes in has it.
+    pool_listed: bool,
     /// What keeps the pool that says which pods from being followed.
     unfollowed: Option<Failure>,
     /// Pods without the port, as last logged.
@@ -119,7 +113,7 @@ impl Follower {
             fresh: None,
             whole: false,
             due: None,
-            quiet: None,
+            pool_listed: true,
             unfollowed: None,
             without: Vec::new(),
             cluster,
@@ -128,8 +122,8 @@ impl Follower {
             (Pods::Labels(labels), _) => follower.watch_pods(labels),
             (Pods::InferencePool(_), None) => {}
             (Pods::InferencePool(name), Some(resource)) => {
-                let one = watcher::Config::default().fields(&format!("metadata.name={name}"));
-                follower.selects = Some((Watch::new(&follower.cluster, &resource, one), None));
+                let watch = Watch::new(&follower.cluster, &resource, Which::Named(name));
+                follower.selects = Some((watch, None));
             }
         }
         Ok(follower)
@@ -138,7 +132,7 @@ impl Follower {
     fn watch_pods(&mut self, labels: &str) {
         let kind = GroupVersionKind::gvk("", "v1", "Pod");
         let resource = ApiResource::from_gvk_with_plural(&kind, "pods");
-        let labelled = watcher::Config::default().labels(labels);
+        let labelled = Which::Labels(labels);
         self.watch = Some(Watch::new(&self.cluster, &resource, labelled));
         self.whole = false;
         self.fresh = None;
@@ -147,7 +141,7 @@ impl Follower {
 
     async fn follow(mut self) {
         loop {
-            let due = [self.due, self.quiet].into_iter().flatten().min();
+            let due = self.due;
             let done = tokio::select! {
                 event = next(self.watch.as_mut()) => self.pod_event(event).await,
                 event = next(self.selects.as_mut().map(|(watch, _)| watch)) => self.pool_event(event).await,
@@ -160,7 +154,7 @@ impl Follower {
     }
 
     /// `None`: nobody listens any more.
-    async fn pod_event(&mut self, event: watcher::Result<Event<PodObject>>) -> Option<()> {
+    async fn pod_event(&mut self, event: Told<PodObject>) -> Option<()> {
         match event {
             Ok(Event::Init) => self.fresh = Some(BTreeMap::new()),
             Ok(Event::InitApply(object)) => {
@@ -185,17 +179,16 @@ impl Follower {
                     self.changed();
                 }
             }
-            Err(error) => {
-                let why = client::watch_failure(&error, "pods", &self.cluster.namespace);
-                self.failed(why).await?;
-            }
+            Ok(Event::Works) => self.changed(),
+            Err(why) => tell(&self.news, self.pool, why).await?,
         }
         Some(())
     }
 
-    async fn pool_event(&mut self, event: watcher::Result<Event<PoolObject>>) -> Option<()> {
+    async fn pool_event(&mut self, event: Told<PoolObject>) -> Option<()> {
         let unfollowed = match event {
             Ok(Event::Apply(object) | Event::InitApply(object)) => {
+                self.pool_listed = true;
                 match Selection::of(&object.spec) {
                     Ok(selection) => {
                         if self.unfollowed.take().is_some() {
@@ -210,27 +203,21 @@ impl Follower {
                     },
                 }
             }
-            Ok(Event::Delete(_)) => Failure {
-                kind: Kind::NotFound,
-                text: "the InferencePool was deleted: its pods are followed as before".to_owned(),
-            },
-            Ok(Event::Init | Event::InitDone) => return Some(()),
-            Err(error) => {
-                let why = client::watch_failure(&error, "inferencepools", &self.cluster.namespace);
-                return self.failed(why).await;
+            Ok(Event::Delete(_)) => pool_is_gone(),
+            Ok(Event::Init) => {
+                self.pool_listed = false;
+                return Some(());
             }
+            Ok(Event::InitDone) if !self.pool_listed => pool_is_gone(),
+            Ok(Event::InitDone) => return Some(()),
+            Ok(Event::Works) => {
+                self.changed();
+                return Some(());
+            }
+            Err(why) => return tell(&self.news, self.pool, why).await,
         };
         self.unfollowed = Some(unfollowed.clone());
         tell(&self.news, self.pool, unfollowed).await
-    }
-
-    async fn failed(&mut self, why: Failure) -> Option<()> {
-        let quiet = match why.kind {
-            Kind::Unreachable => QUIET_UNANSWERED,
-            _ => QUIET,
-        };
-        self.quiet = Some(Instant::now() + quiet);
-        tell(&self.news, self.pool, why).await
     }
 
     fn select(&mut self, selection: Selection) {
@@ -261,14 +248,7 @@ impl Follower {
     }
 
     async fn tell_list(&mut self) -> Option<()> {
-        let quiet = self.quiet.is_some_and(|at| at <= Instant::now());
         self.due = None;
-        if quiet {
-            self.quiet = None;
-        }
-        if !self.whole {
-            return Some(());
-        }
         let (found, without) = found(self.pods.values(), &self.ports, &self.config);
         if without != self.without {
             if !without.is_empty() {
@@ -279,6 +259,13 @@ impl Follower {
         let mut news = News::list(self.pool, found);
         news.partly = self.unfollowed.clone();
         self.news.send(news).await.ok()
+    }
+}
+
+fn pool_is_gone() -> Failure {
+    Failure {
+        kind: Kind::NotFound,
+        text: "the InferencePool was deleted: its pods are followed as before".to_owned(),
     }
 }
 
@@ -313,7 +300,7 @@ fn ports(wanted: Option<&PodPort>, targeted: &[u16]) -> Vec<PodPort> {
     }
 }
 
-async fn next<K>(watch: Option<&mut Watch<K>>) -> watcher::Result<Event<K>> {
+async fn next<K>(watch: Option<&mut Watch<K>>) -> Told<K> {
     match watch {
         Some(watch) => watch.next().await,
         None => std::future::pending().await,

@@ -3,7 +3,7 @@
 
 const EVERY_MS = 1000;
 const RETRY_MS = 3000;
-const TIMEOUT_MS = 10000;
+const TIMEOUT_MS = 5000;
 // Decisions that are shown; the control plane keeps as many.
 const DECISIONS_MAX = 200;
 // With fewer replicas nobody looks for one.

@@ -8,11 +8,14 @@ use super::{Overview, PoolStatus, ReplicaStatus, is_pickable};
 use crate::config::Config;
 use crate::engine::Engine;
 use crate::live::Now;
+use crate::live::window::WINDOW_S;
 
 mod outside;
 
 /// Requests of the window from which on shares of them mean something.
 const ENOUGH: u64 = 20;
+/// Prompt tokens of the window, computed and not found cached, of which an engine must have stored some.
+const COMPUTED: u64 = 8_192;
 /// Polls with a wrong token within so many seconds are told of.
 pub const REFUSED_S: u64 = 300;
 /// Replicas that one alarm names.
@@ -231,20 +234,29 @@ fn replicas(all: &mut Vec<Alarm>, pool: &PoolStatus) {
         );
     }
     let silent = pool.replicas.iter();
-    let silent = silent
-        .filter(|r| r.state == "ready" && r.event_age_ms.is_none() && r.recent.requests >= ENOUGH);
+    let silent = silent.filter(|r| {
+        let computed = r.engine.queries.saturating_sub(r.engine.hits);
+        r.state == "ready" && is_silent(r.event_age_ms, r.recent.requests, computed)
+    });
     let silent: Vec<&ReplicaStatus> = silent.collect();
     if !silent.is_empty() {
         add(
             "no_events",
             Severity::Critical,
             format!(
-                "requests are served, but no KV event has come from: {}",
+                "requests are served, but no KV event comes from: {}",
                 names(&silent)
             ),
             "start the engine with enable_kv_cache_events and prefix caching; check the `topic`",
         );
     }
+}
+
+/// Nothing was ever heard, or (an engine can be followed through its replay for a while) nothing in the whole
+/// window in which it served requests and computed prompts, in tokens.
+fn is_silent(event_age_ms: Option<u64>, requests: u64, computed: u64) -> bool {
+    requests >= ENOUGH
+        && event_age_ms.is_none_or(|ms| ms >= WINDOW_S * 1_000 && computed >= COMPUTED)
 }
 
 fn names(replicas: &[&ReplicaStatus]) -> String {
@@ -310,5 +322,21 @@ fn requests(all: &mut Vec<Alarm>, now: &Now, status: &Overview) {
                 fix,
             );
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn silence_is_none_at_all_or_none_while_much_was_computed() {
+        let window = WINDOW_S * 1_000;
+        assert!(is_silent(None, ENOUGH, 0));
+        assert!(!is_silent(None, ENOUGH - 1, COMPUTED));
+        assert!(is_silent(Some(window), ENOUGH, COMPUTED));
+        assert!(!is_silent(Some(window - 1), ENOUGH, COMPUTED));
+        // All was found cached: nothing to tell.
+        assert!(!is_silent(Some(window), ENOUGH, COMPUTED - 1));
     }
 }

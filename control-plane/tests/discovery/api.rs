@@ -36,6 +36,8 @@ struct Inner {
     /// 410 is the answer's status, and not an event in it.
     gone_as_status: bool,
     refuse: Option<u16>,
+    /// What a watch is answered with, and ends.
+    watch_body: Option<&'static str>,
     delay: Duration,
     lists: u64,
     watches: u64,
@@ -171,6 +173,11 @@ impl Api {
         self.with(|inner| inner.refuse = status);
     }
 
+    /// Every watch is answered with this, and ends at once.
+    pub(crate) fn answer_watches(&self, body: Option<&'static str>) {
+        self.with(|inner| inner.watch_body = body);
+    }
+
     /// Every request takes so long.
     pub(crate) fn delay(&self, delay: Duration) {
         self.with(|inner| inner.delay = delay);
@@ -287,6 +294,9 @@ async fn answer(
             inner.watches += 1;
             inner.gone_as_status && from < inner.compacted
         });
+        if let Some(body) = api.with(|inner| inner.watch_body) {
+            return body.into_response();
+        }
         if gone {
             return refused(410, "too old resource version");
         }

@@ -368,6 +368,89 @@ async fn a_watch_that_failed_works_again_without_a_change() {
     cp.stop().await;
 }
 
+/// What stands before the API server answers watches, in one way or another, with what is none. That is asked for at
+/// a leisurely pace, and said.
+#[tokio::test(flavor = "multi_thread")]
+async fn watches_that_end_at_once_are_a_failure() {
+    let (api, mut engines) = world().await;
+    let (_temp, dir) = temp("at-once");
+    engines.run("127.11.0.1", 1).await;
+    engines.run("127.11.0.2", 2).await;
+    let cp = ControlPlane::start(&dir, &by_labels(&api, &engines)).await;
+    let failing = "prefix_picker_discovery_failing{pool=\"one\"}";
+    let until_failing = async |wanted: f64| {
+        let begin = std::time::Instant::now();
+        while cp.metric(failing).await != Some(wanted) {
+            assert!(begin.elapsed() < Duration::from_secs(30), "not {wanted}");
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    };
+    let bodies = [
+        "",
+        "<html><body>Sign in</body></html>\n",
+        "{\"type\":\"ADDED\",\"obj",
+        "{\"kind\":\"PodList\",\"apiVersion\":\"v1\",\"items\":null}\n",
+        "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"status\":\"Failure\",\"message\":\"old\",\"code\":410}}\n",
+    ];
+    for (number, body) in bodies.into_iter().enumerate() {
+        until_failing(0.0).await;
+        let (_, before) = api.asked();
+        api.answer_watches(Some(body));
+        api.disconnect();
+        until_failing(1.0).await;
+        let (_, after) = api.asked();
+        assert!(after - before <= 8, "{} watches: {body:?}", after - before);
+        // Another one comes: it is seen once watches work, and not before, or with a list.
+        let name = format!("p{number}");
+        api.set_pod(&pod(&name, &format!("127.11.0.{}", number % 2 + 1)));
+        api.answer_watches(None);
+        until_failing(0.0).await;
+        cp.until_states(&[(&name, Ready)]).await;
+        api.delete_pod(&name);
+        cp.until_states(&[]).await;
+    }
+    cp.stop().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pool_that_went_while_nobody_watched_is_missed() {
+    let (api, mut engines) = world().await;
+    let (_temp, dir) = temp("unwatched");
+    engines.run("127.12.0.1", 1).await;
+    let group = "inference.networking.k8s.io";
+    let spec = json!({"selector": {"matchLabels": {"app": "vllm"}}, "targetPorts": [{"number": engines.ports.http}]});
+    api.set_pool(group, "vllm", spec.clone());
+    api.set_pod(&pod("a", "127.12.0.1"));
+    let discovery = kubernetes(&api, engines.ports, "inference_pool: vllm");
+    let cp = ControlPlane::start(&dir, &discovery).await;
+    cp.until_states(&[("a", Ready)]).await;
+    let failing = "prefix_picker_discovery_failing{pool=\"one\"}";
+    let not_found = "prefix_picker_discovery_failures_total{pool=\"one\",kind=\"not_found\"}";
+    api.refuse(Some(500));
+    api.disconnect();
+    while cp.metric(failing).await != Some(1.0) {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    api.delete_pool("vllm");
+    api.compact();
+    api.refuse(None);
+    let begin = std::time::Instant::now();
+    while cp.metric(not_found).await.unwrap_or(0.0) == 0.0 {
+        assert!(begin.elapsed() < Duration::from_secs(30), "not missed");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    // Its pods are served as before, and it still fails though their watch works.
+    cp.until_states(&[("a", Ready)]).await;
+    tokio::time::sleep(Duration::from_secs(1)).await;
+    assert_eq!(cp.metric(failing).await, Some(1.0));
+    api.set_pool(group, "vllm", spec);
+    while cp.metric(failing).await != Some(0.0) {
+        assert!(begin.elapsed() < Duration::from_secs(60), "it still fails");
+        tokio::time::sleep(Duration::from_millis(50)).await;
+    }
+    cp.stop().await;
+}
+
 /// Two pods at once with one address (a rollout with host networking), and a name that is taken.
 #[tokio::test(flavor = "multi_thread")]
 async fn who_clashes_waits_until_the_other_is_gone() {

@@ -288,7 +288,9 @@ fn failed(vm: &mut Vm, host: &impl Host, config: &Config, result: PollResult) {
         let why = match result {
             PollResult::Refused => "Envoy would not send the poll (is the cluster there?)",
             PollResult::Unauthorized => "it refuses the token",
-            PollResult::Status => "it answers with another status than 200",
+            PollResult::Status => {
+                "it answers with another status than 200, or Envoy in its place since nobody does (503)"
+            }
             PollResult::BadAnswer => "its answer cannot be used",
             _ => "it does not answer",
         };

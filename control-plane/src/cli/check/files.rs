@@ -32,11 +32,27 @@ pub(super) fn of_all(config: &Config) -> Vec<Problem> {
         let read = read_secret(file).map(|_| ()).map_err(|error| chain(&error));
         add("fleet_secret_file".to_owned(), read);
     }
-    add(
-        "data_dir".to_owned(),
-        disk::can_keep_files_in(&config.data_dir),
-    );
+    problems.extend(data_dir(config));
     problems
+}
+
+/// Files cannot be kept in `data_dir`.
+pub(in crate::cli) fn data_dir(config: &Config) -> Option<Problem> {
+    let kept = disk::can_keep_files_in(&config.data_dir);
+    let path = "data_dir".to_owned();
+    kept.err().map(|message| Problem { path, message })
+}
+
+/// A pool's `model_dir` is not there.
+pub(in crate::cli) fn model_dir(pool: &PoolConfig, place: &str) -> Option<Problem> {
+    let missing = pool.hub.is_none() && !pool.model_dir.is_dir();
+    missing.then(|| Problem {
+        path: format!("{place}.model_dir"),
+        message: format!(
+            "{}: no such folder: expected the model's, with its tokenizer and chat template",
+            pool.model_dir.display()
+        ),
+    })
 }
 
 /// What is wrong with the files of a pool, by its place in the file.
@@ -61,15 +77,7 @@ pub(super) fn of_pool(pool: &PoolConfig, place: &str) -> Vec<Problem> {
         .into_iter()
         .filter_map(|(field, path)| unreadable(&format!("{place}.{field}"), path))
         .collect();
-    if pool.hub.is_none() && !pool.model_dir.is_dir() {
-        problems.push(Problem {
-            path: format!("{place}.model_dir"),
-            message: format!(
-                "{}: no such folder: expected the model's, with its tokenizer and chat template",
-                pool.model_dir.display()
-            ),
-        });
-    }
+    problems.extend(model_dir(pool, place));
     problems
 }
 

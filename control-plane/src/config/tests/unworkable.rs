@@ -139,3 +139,24 @@ fn text_that_is_no_yaml_is_told_in_our_words() {
         }
     }
 }
+
+#[test]
+fn what_is_open_in_a_discovery_is_said() {
+    for (discovery, said) in [
+        (
+            "kubernetes: {label_selector: app=vllm}",
+            "pods with app=vllm in the namespace of the kubeconfig or the service account",
+        ),
+        (
+            "kubernetes: {inference_pool: llama, namespace: ml, api_server: 'http://127.0.0.1:8001'}",
+            "InferencePool llama in namespace ml at http://127.0.0.1:8001",
+        ),
+        (
+            "dns: {name: _http._tcp.vllm.ml.svc, type: srv}",
+            "SRV records of _http._tcp.vllm.ml.svc in the DNS",
+        ),
+    ] {
+        let found = discovering(&format!("{{{discovery}}}")).unwrap();
+        assert_eq!(found.described(), said);
+    }
+}

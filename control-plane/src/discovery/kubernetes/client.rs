@@ -6,7 +6,6 @@ use anyhow::Context;
 use kube::api::Api;
 use kube::config::{KubeConfigOptions, Kubeconfig};
 use kube::core::{ApiResource, DynamicResourceScope, Status};
-use kube::runtime::watcher;
 use kube::{Client, Config, Resource};
 
 use crate::config::KubernetesConfig;
@@ -52,11 +51,20 @@ impl Cluster {
         config.connect_timeout = Some(CONNECT);
         config.read_timeout = Some(READ);
         config.reset_reader_on_write = true;
+        // A watch has pauses of its own, and tells of each failure.
+        config.default_retry = false;
         let namespace = of.namespace.clone();
         Ok(Self {
             namespace: namespace.unwrap_or_else(|| config.default_namespace.clone()),
             client: Client::try_from(config)?,
         })
+    }
+
+    pub(super) fn asked(&self, resource: &str) -> Asked {
+        Asked {
+            resource: resource.to_owned(),
+            namespace: self.namespace.clone(),
+        }
     }
 
     /// A kind of objects of the namespace.
@@ -68,22 +76,48 @@ impl Cluster {
     }
 }
 
-/// What a failure of a watch means.
-pub(super) fn watch_failure(error: &watcher::Error, resource: &str, namespace: &str) -> Failure {
-    match error {
-        watcher::Error::InitialListFailed(error) => failure(error, resource, "list", namespace),
-        watcher::Error::WatchStartFailed(error) => failure(error, resource, "watch", namespace),
-        watcher::Error::WatchError(status) => of_status(status, resource, "watch", namespace),
-        watcher::Error::WatchFailed(error) => Failure {
-            kind: Kind::Disconnected,
-            text: format!("the watch on {resource} in namespace {namespace:?} broke off: {error}"),
-        },
-        watcher::Error::NoResourceVersion => Failure {
-            kind: Kind::Server,
-            text: format!(
-                "{resource} in namespace {namespace:?}: the API server tells no resource version"
-            ),
-        },
+/// What is asked for, in the texts of failures.
+pub(super) struct Asked {
+    resource: String,
+    namespace: String,
+}
+
+impl Asked {
+    pub(super) fn failure(&self, error: &kube::Error, verb: &str) -> Failure {
+        failure(error, &self.resource, verb, &self.namespace)
+    }
+
+    pub(super) fn status(&self, status: &Status, verb: &str) -> Failure {
+        of_status(status, &self.resource, verb, &self.namespace)
+    }
+
+    pub(super) fn broke_off(&self, error: &kube::Error) -> Failure {
+        self.watch(Kind::Disconnected, &format!("broke off: {error}"))
+    }
+
+    pub(super) fn ended_at_once(&self) -> Failure {
+        self.watch(
+            Kind::Disconnected,
+            "ended at once, without an event (is it an API server?)",
+        )
+    }
+
+    pub(super) fn no_version(&self) -> Failure {
+        self.watch(
+            Kind::Server,
+            "cannot begin: the list tells no resource version",
+        )
+    }
+
+    fn watch(&self, kind: Kind, what: &str) -> Failure {
+        let Self {
+            resource,
+            namespace,
+        } = self;
+        Failure {
+            kind,
+            text: format!("the watch on {resource} in namespace {namespace:?} {what}"),
+        }
     }
 }
 
