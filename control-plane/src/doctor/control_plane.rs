@@ -6,14 +6,17 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use super::item::Item;
-use super::page::fetch;
+use super::item::{Item, Status};
+use super::page::{NoPage, fetch};
 use super::samples::{Sample, samples};
 use super::who::{is_control_plane, who};
 use crate::config::Config;
 
+mod engines;
 mod ready;
 mod replicas;
+
+pub use engines::Engines;
 
 /// How long a page may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -45,29 +48,56 @@ pub(super) fn url_of(config: &Config) -> String {
     format!("http://{at}")
 }
 
+/// A control plane's pages, or what is in the way.
+pub(super) struct Look {
+    url: String,
+    pages: Result<Pages, Item>,
+}
+
+const REACHABLE: &str = "control_plane.reachable";
+
 /// Looks at all of them.
-pub(super) async fn examine(
-    config: &Config,
-    urls: &[String],
-    client: &reqwest::Client,
-) -> Vec<Item> {
-    let mut items = Vec::new();
+pub(super) async fn look(config: &Config, urls: &[String], client: &reqwest::Client) -> Vec<Look> {
+    let mut looks = Vec::new();
     for url in urls {
-        items.extend(examine_one(config, url, client).await);
+        let url = url.trim_end_matches('/').to_owned();
+        let pages = look_at(config, &url, client).await;
+        looks.push(Look { url, pages });
+    }
+    looks
+}
+
+/// Judges them, with what was seen of the engines.
+pub(super) fn examine(config: &Config, looks: Vec<Look>, engines: &Engines) -> Vec<Item> {
+    let mut items = Vec::new();
+    for look in looks {
+        match look.pages {
+            Ok(pages) => {
+                items.push(Item::ok(REACHABLE, &look.url, "answers"));
+                items.extend(judge(config, &look.url, &pages, engines));
+            }
+            Err(item) => items.push(item),
+        }
     }
     items
 }
 
-async fn examine_one(config: &Config, url: &str, client: &reqwest::Client) -> Vec<Item> {
-    const ID: &str = "control_plane.reachable";
-    let url = url.trim_end_matches('/');
+/// The item that says so, if none of the control planes gives gateways a table.
+pub(super) fn absence(items: &[Item]) -> Option<&'static str> {
+    let of = |id: &'static str| items.iter().filter(move |item| item.id == id);
+    let is_fault = |item: &Item| item.status == Status::Fail;
+    if of(ready::ID).any(|item| !is_fault(item)) {
+        return None;
+    }
+    let mut faults = of(ready::ID).chain(of(REACHABLE));
+    faults.find(|item| is_fault(item)).map(|item| item.id)
+}
+
+async fn look_at(config: &Config, url: &str, client: &reqwest::Client) -> Result<Pages, Item> {
     let page = async |path: &str| fetch(client, &format!("{url}{path}"), TIMEOUT).await;
     let (status, ready, metrics) =
         tokio::join!(page("/v1/status"), page("/readyz"), page("/metrics"));
     let configured = url_of(config);
-    let start = format!(
-        "start it (`prefix-picker serve --config FILE`), or say by --url where it is: its `listen` says {configured}"
-    );
     let status = match status {
         Ok(status) if is_control_plane(&status) => status,
         Ok(status) => {
@@ -80,29 +110,45 @@ async fn examine_one(config: &Config, url: &str, client: &reqwest::Client) -> Ve
             let fix = who.cure(&format!(
                 "--url is the control plane's address, its `listen` says {configured}"
             ));
-            return vec![Item::fail(ID, url, found, fix)];
+            return Err(Item::fail(REACHABLE, url, found, fix));
         }
-        Err(why) => return vec![Item::fail(ID, url, why, start)],
+        Err(why) => return Err(unanswered(url, &why, &configured)),
     };
     match (ready, metrics) {
-        (Ok(ready), Ok(metrics)) if metrics.status == 200 => {
-            let pages = Pages {
-                ready: (ready.status, ready.text()),
-                metrics: metrics.text(),
-                status: status.json(),
-            };
-            let mut items = vec![Item::ok(ID, url, "answers")];
-            items.extend(judge(config, url, &pages));
-            items
-        }
-        (Err(why), _) | (_, Err(why)) => vec![Item::fail(ID, url, why, start)],
-        (_, Ok(metrics)) => vec![Item::fail(
-            ID,
+        (Ok(ready), Ok(metrics)) if metrics.status == 200 => Ok(Pages {
+            ready: (ready.status, ready.text()),
+            metrics: metrics.text(),
+            status: status.json(),
+        }),
+        (Err(why), _) | (_, Err(why)) => Err(unanswered(url, &why, &configured)),
+        (_, Ok(metrics)) => Err(Item::fail(
+            REACHABLE,
             url,
             format!("/metrics answers {}", metrics.status),
             "let its /metrics be read from here: something in front of it may keep it back",
-        )],
+        )),
     }
+}
+
+fn unanswered(url: &str, why: &NoPage, configured: &str) -> Item {
+    let where_it_is = format!("say by --url where it is: its `listen` says {configured}");
+    if why.late {
+        return Item::fail(
+            REACHABLE,
+            url,
+            format!("{why}: it hangs"),
+            format!(
+                "look at its log, then restart it; a liveness probe on /healthz does so by itself. If it is another \
+                 program that hangs there, {where_it_is}"
+            ),
+        );
+    }
+    Item::fail(
+        REACHABLE,
+        url,
+        why.to_string(),
+        format!("start it (`prefix-picker serve --config FILE`), or {where_it_is}"),
+    )
 }
 
 /// Its figures.
@@ -128,13 +174,13 @@ impl<'a> Figures<'a> {
 
 /// Judges it by its pages.
 #[must_use]
-pub fn judge(config: &Config, url: &str, pages: &Pages) -> Vec<Item> {
+pub fn judge(config: &Config, url: &str, pages: &Pages, engines: &Engines) -> Vec<Item> {
     let figures = Figures::of(&pages.metrics);
     let mut items = vec![
         ready::judge(url, &pages.ready),
-        replicas::judge(config, url, &figures, &pages.status),
+        replicas::judge(config, url, &figures, &pages.status, engines),
     ];
-    items.extend(replicas::followed(&figures));
+    items.extend(replicas::followed(&figures, engines));
     items.push(restarts(url, &figures));
     items.push(unreadable(url, &figures));
     items.push(gateways(url, &figures));

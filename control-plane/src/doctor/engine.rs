@@ -2,7 +2,6 @@
 
 use crate::config::{PoolConfig, ReplicaConfig};
 use crate::facts::models::Models;
-use crate::facts::sources;
 
 use super::item::Item;
 use super::probe::{Failed, Seen};
@@ -15,6 +14,7 @@ mod events;
 mod hashes;
 mod hung;
 mod prompt;
+mod sources;
 mod version;
 
 pub(super) use version::parts as version_parts;
@@ -40,21 +40,18 @@ pub fn judge(subject: &Subject<'_>, seen: &Seen) -> Vec<Item> {
     if let Some(items) = hung::judge(subject, seen) {
         return items;
     }
-    let mut items = vec![reachable(name, subject.replica, seen)];
-    if let Err(Failed::Unreachable) = seen.health {
-        // One fault, said once.
-        if let Err(why) = &seen.events {
-            items.push(events::not_heard(subject, seen, why));
-        }
-        return items;
+    let reachable = reachable(name, subject.replica, seen);
+    if hung::is_gone(seen) {
+        return hung::only(reachable, name, "nobody answers: see engine.reachable");
     }
+    let mut items = vec![reachable];
     items.push(models(name, &subject.pool.models, seen));
     items.push(version::judge(name, seen.version.as_deref()));
     items.push(caching::enabled(subject, seen));
     items.push(ranks(subject, seen));
     items.push(disaggregated::judge(name, seen));
     items.extend(events::judge(subject, seen));
-    items.extend(event_sources(subject, seen));
+    items.extend(sources::judge(subject, seen, &items));
     items.push(hashes::judge(subject, seen));
     items.extend(prompt::judge(subject, seen));
     items.extend(caching::usage(name, seen));
@@ -159,30 +156,4 @@ fn ranks(subject: &Subject<'_>, seen: &Seen) -> Item {
         None => Item::ok(ID, name, "one cache behind the endpoint"),
         Some(rank) => Item::ok(ID, name, format!("rank {rank} of {ranks:?}")),
     }
-}
-
-/// What the engine says of its events against the configuration.
-fn event_sources(subject: &Subject<'_>, seen: &Seen) -> Option<Item> {
-    const ID: &str = "engine.event_sources";
-    let (name, replica) = (&subject.replica.name, subject.replica);
-    let answer = seen.sources.as_ref()?;
-    let expected = sources::Expected {
-        rank: replica.data_parallel_rank,
-        events: replica.events.clone(),
-        replay: replica.replay.clone(),
-        topic: replica.topic.clone(),
-    };
-    let complaints = sources::complaints(answer, &expected);
-    if complaints.is_empty() {
-        let found = "/kv_event_sources agrees with the configuration";
-        return Some(Item::ok(ID, name, found));
-    }
-    let heard = seen.requests.as_ref().is_some_and(|r| r.stored.is_some());
-    let fix = if heard {
-        "events do arrive: nothing to do if ports are mapped on the way; else let the replica's `events`, `replay` and \
-         `topic` agree with the engine's --kv-events-config"
-    } else {
-        "let the replica's `events`, `replay` and `topic` agree with the engine's --kv-events-config"
-    };
-    Some(Item::warn(ID, name, complaints.join("; "), fix))
 }

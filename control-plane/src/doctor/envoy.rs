@@ -47,28 +47,47 @@ pub struct Pages {
     pub stats: String,
 }
 
+/// A gateway's pages, or what is in the way.
+pub(super) struct Look {
+    subject: String,
+    pages: Result<Pages, Item>,
+}
+
 /// Looks at all gateways.
-pub(super) async fn examine(
+pub(super) async fn look(urls: &[String], client: &reqwest::Client) -> Vec<Look> {
+    let mut looks = Vec::new();
+    for url in urls {
+        let name = url.trim_end_matches('/');
+        let subject = name.strip_prefix("http://").unwrap_or(name).to_owned();
+        let pages = match pages(client, name).await {
+            Ok(pages) => Ok(pages),
+            Err(why) => Err(unreachable(client, name, &subject, why).await),
+        };
+        looks.push(Look { subject, pages });
+    }
+    looks
+}
+
+/// Judges them. `absent`: the item that says that there is no control plane.
+pub(super) fn examine(
     config: &Config,
-    urls: &[String],
-    client: &reqwest::Client,
+    looks: Vec<Look>,
+    absent: Option<&'static str>,
 ) -> Vec<Item> {
     const ID: &str = "gateway.reachable";
     let mut items = Vec::new();
-    for url in urls {
-        let name = url.trim_end_matches('/');
-        let subject = name.strip_prefix("http://").unwrap_or(name);
-        match pages(client, name).await {
-            Ok(pages) => {
-                items.push(Item::ok(ID, subject, "the admin pages can be read"));
-                items.extend(judge(config, subject, &pages));
-            }
-            Err(why) => items.push(unreachable(client, name, subject, why).await),
-        }
-    }
-    if urls.is_empty() {
+    if looks.is_empty() {
         let why = "no --envoy-admin was given: nothing of the gateways was looked at";
         items.push(Item::skipped(ID, "gateways", why));
+    }
+    for look in looks {
+        match look.pages {
+            Ok(pages) => {
+                items.push(Item::ok(ID, &look.subject, "the admin pages can be read"));
+                items.extend(judge(config, &look.subject, &pages, absent));
+            }
+            Err(item) => items.push(item),
+        }
     }
     items
 }
@@ -89,9 +108,15 @@ async fn unreachable(client: &reqwest::Client, url: &str, subject: &str, why: St
     }
 }
 
-/// Judges one gateway by its pages.
+/// Judges one gateway by its pages. `absent`: the item that says that there is no control plane, if there
+/// is none: what follows from that is not said again.
 #[must_use]
-pub fn judge(config: &Config, subject: &str, pages: &Pages) -> Vec<Item> {
+pub fn judge(
+    config: &Config,
+    subject: &str,
+    pages: &Pages,
+    absent: Option<&'static str>,
+) -> Vec<Item> {
     let dump = Dump::of(&pages.config_dump);
     let tokens = Tokens::open(&config.tokens, &config.token_files).ok();
     let mut items = vec![version(subject, &pages.server_info)];
@@ -102,7 +127,9 @@ pub fn judge(config: &Config, subject: &str, pages: &Pages) -> Vec<Item> {
         items.push(filter::token(subject, &found, tokens.as_ref()));
         items.extend(buffers::judge(config, subject, &dump, &found));
         let young = has_just_started(&pages.server_info);
-        items.extend(stats::judge(subject, &pages.stats, standalone, young));
+        let figures = stats::judge(subject, &pages.stats, standalone, young);
+        let figures = figures.into_iter();
+        items.extend(figures.map(|item| stats::without_control_plane(item, absent)));
     }
     items.extend(clusters::judge(config, subject, &dump, &pages.clusters));
     items
@@ -145,7 +172,8 @@ fn version(subject: &str, info: &Value) -> Item {
 async fn pages(client: &reqwest::Client, url: &str) -> Result<Pages, String> {
     let page = async |path: &str| -> Result<Vec<u8>, String> {
         let at = format!("{url}{path}");
-        let page = fetch(client, &at, TIMEOUT).await?;
+        let page = fetch(client, &at, TIMEOUT).await;
+        let page = page.map_err(|why| why.to_string())?;
         match page.status {
             200 => Ok(page.body),
             status => Err(format!("{at}: status {status}")),

@@ -1,5 +1,6 @@
 //! A page of a control plane or of Envoy.
 
+use std::fmt;
 use std::time::Duration;
 
 /// Most bytes of a page: configurations of large meshes, metrics of thousands of replicas.
@@ -25,21 +26,38 @@ impl Page {
     }
 }
 
-/// `GET url`, or for people why there is no answer.
+/// Why there is no page.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct NoPage {
+    /// A connection stood, and was not answered in time.
+    pub(super) late: bool,
+    /// For people.
+    why: String,
+}
+
+impl fmt::Display for NoPage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.why)
+    }
+}
+
+/// `GET url`.
 pub(super) async fn fetch(
     client: &reqwest::Client,
     url: &str,
     timeout: Duration,
-) -> Result<Page, String> {
+) -> Result<Page, NoPage> {
     let failed = |error: reqwest::Error| {
-        if error.is_timeout() && !error.is_connect() {
+        let late = error.is_timeout() && !error.is_connect();
+        let why = if late {
             format!(
                 "{url}: connections are accepted, but not answered within {} s",
                 timeout.as_secs()
             )
         } else {
             format!("{url}: nobody answers")
-        }
+        };
+        NoPage { late, why }
     };
     let request = client.get(url).timeout(timeout);
     let mut response = request.send().await.map_err(failed)?;
@@ -52,7 +70,8 @@ pub(super) async fn fetch(
     };
     while let Some(chunk) = response.chunk().await.map_err(failed)? {
         if page.body.len() + chunk.len() > BYTES_MAX {
-            return Err(format!("{url}: more than {BYTES_MAX} bytes"));
+            let why = format!("{url}: more than {BYTES_MAX} bytes");
+            return Err(NoPage { late: false, why });
         }
         page.body.extend_from_slice(&chunk);
     }

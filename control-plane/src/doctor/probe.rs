@@ -61,6 +61,19 @@ pub struct Seen {
     pub requests: Option<Requests>,
 }
 
+impl Seen {
+    /// Whether nobody is where events and their replay should be.
+    #[must_use]
+    pub fn nobody_publishes(&self) -> bool {
+        let nobody = Peer::Nobody;
+        let replays = match &self.replay {
+            None => false,
+            Some(replayed) => *replayed != Replayed::Silent(nobody.clone()),
+        };
+        self.events.as_ref().err() == Some(&nobody) && !replays
+    }
+}
+
 /// What became of the requests.
 #[derive(Clone, Debug, Default)]
 pub struct Requests {

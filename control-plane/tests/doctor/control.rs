@@ -6,8 +6,9 @@ use std::time::{Duration, Instant};
 use axum::Router;
 use axum::routing::get;
 use prefix_picker::config::Config;
-use prefix_picker::doctor::Status::{Fail, Ok, Warn};
-use prefix_picker::doctor::{Options, Report, control_plane, examine};
+use prefix_picker::doctor::Status::{Fail, Ok, Skipped, Warn};
+use prefix_picker::doctor::control_plane::Engines;
+use prefix_picker::doctor::{Item, Options, Report, control_plane, examine};
 use prefix_picker::serve::Serve;
 use prefix_picker_core::recent::place;
 use prefix_picker_core::sync::decisions::{Decision, Decisions};
@@ -105,6 +106,15 @@ fn healthy(name: &str) -> (Fleet, Running) {
 
 /// The admin pages of a gateway that belongs to the fleet.
 fn gateway(runtime: &tokio::runtime::Runtime, fleet: &Fleet) -> String {
+    gateway_with(runtime, fleet, |stats| stats)
+}
+
+/// The same with other figures.
+fn gateway_with(
+    runtime: &tokio::runtime::Runtime,
+    fleet: &Fleet,
+    edit: impl FnOnce(String) -> String,
+) -> String {
     let pages = gateways::pages();
     let ours = |text: String| {
         let mut text = text.replace("change-me-gateway-token", "a-token");
@@ -122,7 +132,7 @@ fn gateway(runtime: &tokio::runtime::Runtime, fleet: &Fleet) -> String {
         ours(pages.config_dump.to_string()),
         ours(clusters.to_string()),
     );
-    let (info, stats) = (pages.server_info.to_string(), pages.stats);
+    let (info, stats) = (pages.server_info.to_string(), edit(pages.stats));
     let app = Router::new()
         .route("/config_dump", get(async || dump))
         .route("/clusters", get(async || clusters))
@@ -222,8 +232,28 @@ fn not_synced() {
     config.startup_grace_ms = 100;
     let running = Running::start(config);
     assert_eq!(running.poll("a-token"), 200);
+    // One fault, told where it is.
+    let report = running.doctor();
     expect(
-        &running.doctor(),
+        &report,
+        &["control_plane.", "engine."],
+        &[("engine.events", "b", Fail, "nobody listens", "")],
+    );
+    let synced = item(&report, "control_plane.synced", "b");
+    assert_eq!(synced.status, Skipped, "{synced:?}");
+    assert!(synced.found.contains("see engine.events"), "{synced:?}");
+    // Seen from here all is well: the fault is the control plane's.
+    let pages = control_plane::Pages {
+        ready: (200, String::new()),
+        metrics: running.get("/metrics").1,
+        status: serde_json::Value::Null,
+    };
+    let items = control_plane::judge(&running.config, "cp", &pages, &Engines::default());
+    expect(
+        &Report {
+            items,
+            ..Report::default()
+        },
         &["control_plane."],
         &[(
             "control_plane.synced",
@@ -233,6 +263,77 @@ fn not_synced() {
             "engine.events",
         )],
     );
+}
+
+fn item<'a>(report: &'a Report, id: &str, subject: &str) -> &'a Item {
+    let mut all = report.items.iter();
+    all.find(|item| item.id == id && item.subject == subject)
+        .unwrap_or_else(|| panic!("no {id} of {subject}: {}", report.text(false)))
+}
+
+/// The control plane is right about an engine that is gone: that is no fault of its own.
+#[test]
+fn a_dead_engine_is_one_fault() {
+    let (fleet, running) = healthy("one-fault");
+    fleet.engines[1].die();
+    let down = "prefix_picker_replica_state{pool=\"demo\",replica=\"b\",state=\"down\"} 1";
+    running.wait("it is down", |running| running.has_metric(down));
+    let unsynced = "prefix_picker_replica_synced{pool=\"demo\",replica=\"b\"} 0";
+    running.wait("its events are gone", |running| {
+        running.has_metric(unsynced)
+    });
+    let report = running.doctor();
+    let faults = super::fleet::faults(&report, &["engine.", "pool.", "control_plane."]);
+    let ids: Vec<_> = faults.iter().map(|item| item.id).collect();
+    assert_eq!(ids, ["engine.reachable"], "{}", report.text(false));
+    let replicas = item(&report, "control_plane.replicas", &running.url(""));
+    assert!(
+        replicas.found.contains("down as their engines are") && replicas.found.contains(": b"),
+        "{replicas:?}"
+    );
+    let synced = item(&report, "control_plane.synced", "b");
+    assert_eq!(synced.status, Skipped, "{synced:?}");
+    assert!(synced.found.contains("see engine.reachable"), "{synced:?}");
+}
+
+/// A gateway that hears no control plane, because there is none.
+#[test]
+fn a_control_plane_that_is_gone_is_one_fault() {
+    let fleet = Fleet::start("gone", |_| {});
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let admin = gateway_with(&runtime, &fleet, |stats| {
+        let line = |line: &str| match line.split_once(": ") {
+            Some((name, _)) if name.ends_with("table_age_seconds") => format!("{name}: 90\n"),
+            _ => format!("{line}\n"),
+        };
+        stats.lines().map(line).collect()
+    });
+    let options = Options {
+        envoy_admin: vec![admin.clone()],
+        probe: false,
+        ..Options::default()
+    };
+    let config = fleet.config();
+    let report = run(&config, &options);
+    let faults = super::fleet::faults(&report, &["control_plane.", "gateway."]);
+    let ids: Vec<_> = faults.iter().map(|item| item.id).collect();
+    assert_eq!(ids, ["control_plane.reachable"], "{}", report.text(false));
+    let mut ages = report
+        .items
+        .iter()
+        .filter(|item| item.id == "gateway.table_age");
+    let age = ages.next().unwrap();
+    assert_eq!(age.status, Skipped, "{age:?}");
+    assert!(
+        age.found.contains("90 s ago") && age.found.contains("see control_plane.reachable"),
+        "{age:?}"
+    );
+    // There is one: then it is the gateway's fault.
+    let running = Running::start(config);
+    let report = run(&running.config, &options);
+    let faults = super::fleet::faults(&report, &["gateway."]);
+    let ids: Vec<_> = faults.iter().map(|item| item.id).collect();
+    assert_eq!(ids, ["gateway.table_age"], "{}", report.text(false));
 }
 
 #[test]
@@ -367,7 +468,7 @@ fn what_the_figures_say() {
             status: status.clone(),
         };
         Report {
-            items: control_plane::judge(&running.config, "cp", &pages),
+            items: control_plane::judge(&running.config, "cp", &pages, &Engines::default()),
             ..Report::default()
         }
     };
@@ -533,7 +634,7 @@ fn what_was_discovered_is_not_in_the_file() {
         status: serde_json::json!({"pools": [{"pool": "demo", "replicas": replicas}]}),
     };
     let look = |config: &Config, replicas: &[serde_json::Value]| {
-        let items = control_plane::judge(config, "cp", &pages(replicas));
+        let items = control_plane::judge(config, "cp", &pages(replicas), &Engines::default());
         let mut items = items.into_iter();
         let item = items.find(|item| item.id == "control_plane.replicas");
         item.unwrap()

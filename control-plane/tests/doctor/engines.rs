@@ -1,8 +1,8 @@
 //! One fault of an engine, or of what is configured of it, each.
 
 use engine_sim::WireVersion;
-use prefix_picker::doctor::Options;
 use prefix_picker::doctor::Status::{self, Fail, Ok, Skipped, Warn};
+use prefix_picker::doctor::{Item, Options, Report};
 
 use super::fleet::{Fleet, expect, healthy, model_with, run};
 
@@ -53,32 +53,136 @@ fn an_old_version_is_well_too() {
 
 #[test]
 fn no_events() {
-    check(
-        "no-events",
-        |engine| (engine.events, engine.replay) = (None, None),
-        &[
-            (
-                "engine.events",
-                "b",
-                Fail,
-                "nobody listens",
-                "enable_kv_cache_events",
-            ),
-            (
-                "engine.replay",
-                "b",
-                Fail,
-                "does not answer",
-                "replay_endpoint",
-            ),
-            (
-                "engine.event_sources",
-                "b",
-                Warn,
-                "publishes no KV events",
-                "--kv-events-config",
-            ),
-        ],
+    let fleet = Fleet::start("no-events", |engine| {
+        (engine.events, engine.replay) = (None, None);
+    });
+    let report = fleet.doctor();
+    expect(
+        &report,
+        &["engine.", "pool."],
+        &[(
+            "engine.events",
+            "b",
+            Fail,
+            "nobody listens",
+            "enable_kv_cache_events",
+        )],
+    );
+    for id in ["engine.topic", "engine.replay", "engine.event_sources"] {
+        let item = of(&report, id, "b");
+        assert_eq!(item.status, Skipped, "{item:?}");
+        assert_eq!(item.found, "no events: see engine.events");
+    }
+}
+
+fn of<'a>(report: &'a Report, id: &str, subject: &str) -> &'a Item {
+    let mut all = report.items.iter();
+    all.find(|item| item.id == id && item.subject == subject)
+        .unwrap_or_else(|| panic!("no {id} of {subject}: {}", report.text(false)))
+}
+
+/// What the engine says of its events tells the cure, and is no second fault.
+#[test]
+fn events_and_replay_at_other_ports() {
+    let fleet = Fleet::start("ports", |_| {});
+    let engine = &fleet.engines[1];
+    let (events, replay) = (
+        engine.events_endpoint().unwrap(),
+        engine.replay_endpoint().unwrap(),
+    );
+    let nobody = format!("tcp://127.0.0.1:{}", super::fleet::free_port());
+    let at = |field: &str, from: &str, to: &str| {
+        let yaml = fleet.yaml();
+        let from = format!(", {field}: '{from}'");
+        assert!(yaml.contains(&from), "{yaml}");
+        let to = match to {
+            "" => String::new(),
+            to => format!(", {field}: '{to}'"),
+        };
+        let yaml = yaml.replace(&from, &to);
+        run(
+            &prefix_picker::config::Config::parse(&yaml).unwrap(),
+            &Options::default(),
+        )
+    };
+    for (field, from, to, id, status, found) in [
+        (
+            "events",
+            &events,
+            nobody.as_str(),
+            "engine.events",
+            Fail,
+            "nobody listens there",
+        ),
+        (
+            "replay",
+            &replay,
+            &nobody,
+            "engine.replay",
+            Fail,
+            "nobody listens there",
+        ),
+        ("replay", &replay, &events, "engine.replay", Fail, "(PUB)"),
+        ("replay", &replay, "", "engine.replay", Warn, "no `replay`"),
+    ] {
+        let report = at(field, from, to);
+        let cure = format!("`{field}`");
+        expect(&report, &["engine."], &[(id, "b", status, found, &cure)]);
+        let fault = of(&report, id, "b");
+        assert!(fault.fix.contains(from.as_str()), "{fault:?}");
+        assert!(!fault.fix.contains("start the engine"), "{fault:?}");
+        let sources = of(&report, "engine.event_sources", "b");
+        assert_eq!(sources.status, Skipped, "{sources:?}");
+        assert!(sources.found.contains(id), "{sources:?}");
+    }
+}
+
+/// A port of another number leads to the engine's own, as a service's or a container's may.
+#[test]
+fn ports_are_mapped_on_the_way() {
+    let fleet = Fleet::start("mapped", |_| {});
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let inner = fleet.engines[1].events_endpoint().unwrap();
+    let at = inner.strip_prefix("tcp://").unwrap().to_owned();
+    let listener = runtime
+        .block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))
+        .unwrap();
+    let outer = format!("tcp://{}", listener.local_addr().unwrap());
+    runtime.spawn(async move {
+        while let Result::Ok((mut from, _)) = listener.accept().await {
+            let at = at.clone();
+            tokio::spawn(async move {
+                let mut to = tokio::net::TcpStream::connect(at).await.unwrap();
+                tokio::io::copy_bidirectional(&mut from, &mut to).await
+            });
+        }
+    });
+    let yaml = fleet.yaml().replace(&inner, &outer);
+    let report = run(
+        &prefix_picker::config::Config::parse(&yaml).unwrap(),
+        &Options::default(),
+    );
+    expect(&report, &["engine."], &[]);
+    let sources = of(&report, "engine.event_sources", "b");
+    assert_eq!(sources.status, Ok, "{sources:?}");
+    assert!(sources.found.contains("ports are mapped"), "{sources:?}");
+}
+
+/// Without requests nothing else tells: what is found and its cure must agree.
+#[test]
+fn what_only_the_engine_says_of_its_events() {
+    let mut fleet = Fleet::start("only-sources", |_| {});
+    fleet.replica = ", topic: kv@".to_owned();
+    let quiet = Options {
+        probe: false,
+        ..Options::default()
+    };
+    let report = run(&fleet.config(), &quiet);
+    let sources = of(&report, "engine.event_sources", "b");
+    assert_eq!(sources.status, Warn, "{sources:?}");
+    assert!(
+        sources.found.contains("topic") && sources.fix.contains("`topic`"),
+        "{sources:?}"
     );
 }
 
@@ -96,16 +200,13 @@ fn wrong_topic() {
     expect(
         &fleet.doctor(),
         &["engine."],
-        &[
-            (
-                "engine.topic",
-                "b",
-                Fail,
-                "\"kv@pod-b@sim\"",
-                "set the replica's `topic` to \"kv@pod-b@sim\"",
-            ),
-            ("engine.event_sources", "b", Warn, "topic", "`topic`"),
-        ],
+        &[(
+            "engine.topic",
+            "b",
+            Fail,
+            "\"kv@pod-b@sim\"",
+            "set the replica's `topic` to \"kv@pod-b@sim\"",
+        )],
     );
 }
 
@@ -196,22 +297,13 @@ fn replay_missing() {
     check(
         "replay",
         |engine| engine.replay = None,
-        &[
-            (
-                "engine.replay",
-                "b",
-                Fail,
-                "does not answer",
-                "replay_endpoint",
-            ),
-            (
-                "engine.event_sources",
-                "b",
-                Warn,
-                "no replay_endpoint",
-                "nothing to do if ports are mapped",
-            ),
-        ],
+        &[(
+            "engine.replay",
+            "b",
+            Fail,
+            "does not answer",
+            "replay_endpoint",
+        )],
     );
 }
 
@@ -220,21 +312,44 @@ fn engine_down() {
     let fleet = Fleet::start("down", |_| {});
     fleet.engines[1].die();
     let started = std::time::Instant::now();
+    let report = fleet.doctor();
     expect(
-        &fleet.doctor(),
-        &["engine."],
-        &[
-            (
-                "engine.reachable",
-                "b",
-                Fail,
-                "nobody answers",
-                "start the engine",
-            ),
-            ("engine.events", "b", Fail, "", "--kv-events-config"),
-        ],
+        &report,
+        &["engine.", "pool."],
+        &[(
+            "engine.reachable",
+            "b",
+            Fail,
+            "nobody answers",
+            "start the engine",
+        )],
     );
     assert!(started.elapsed().as_secs() < 20);
+    // As of one that hangs.
+    let others = report.items.iter();
+    let others = others.filter(|item| item.subject == "b" && item.id != "engine.reachable");
+    let others: Vec<_> = others.collect();
+    assert_eq!(others.len(), 13, "{}", report.text(false));
+    for other in others {
+        assert_eq!(other.status, Skipped, "{other:?}");
+        assert_eq!(other.found, "nobody answers: see engine.reachable");
+    }
+}
+
+/// The health check is asked where nobody is, and the engine is there.
+#[test]
+fn health_is_asked_elsewhere() {
+    let mut fleet = Fleet::start("health", |_| {});
+    fleet.engines.truncate(1);
+    let nobody = super::fleet::free_port();
+    fleet.replica = format!(", health: 'http://127.0.0.1:{nobody}/health'");
+    let report = fleet.doctor();
+    expect(
+        &report,
+        &["engine."],
+        &[("engine.reachable", "a", Fail, "nobody answers", "`health`")],
+    );
+    assert_eq!(of(&report, "engine.models", "a").status, Ok);
 }
 
 #[test]
@@ -295,20 +410,6 @@ fn prefix_caching_off() {
                 Fail,
                 "nobody listens",
                 "--enable-prefix-caching",
-            ),
-            (
-                "engine.replay",
-                "b",
-                Fail,
-                "does not answer",
-                "replay_endpoint",
-            ),
-            (
-                "engine.event_sources",
-                "b",
-                Warn,
-                "no KV events",
-                "--kv-events-config",
             ),
         ],
     );

@@ -70,7 +70,7 @@ fn look(edit: impl FnOnce(&mut Pages)) -> Report {
     let mut pages = pages();
     edit(&mut pages);
     let report = Report {
-        items: judge(&config(), "gw", &pages),
+        items: judge(&config(), "gw", &pages, None),
         ..Report::default()
     };
     super::fleet::well_formed(&report);
@@ -405,6 +405,48 @@ fn wrong_token() {
     );
 }
 
+/// What follows from a control plane that is not there is said once; a wrong token is not of that.
+#[test]
+fn no_control_plane_is_told_once() {
+    let look = |edit: &dyn Fn(&mut Pages)| {
+        let mut pages = pages();
+        edit(&mut pages);
+        let items = judge(&config(), "gw", &pages, Some("control_plane.ready"));
+        Report {
+            items,
+            ..Report::default()
+        }
+    };
+    let no_polls = |pages: &mut Pages| {
+        figure(pages, "table_age_seconds", 90);
+        figure(pages, "sync_polls_total_result=_=ok_=_", 0);
+    };
+    let report = look(&no_polls);
+    expect(&report, &["gateway."], &[]);
+    for id in ["gateway.sync", "gateway.table_age"] {
+        let item = report.items.iter().find(|item| item.id == id).unwrap();
+        assert_eq!(item.status, Skipped, "{item:?}");
+        assert!(item.found.ends_with("see control_plane.ready"), "{item:?}");
+    }
+    expect(&look(&|_| {}), &["gateway."], &[]);
+    let refused = look(&|pages| {
+        no_polls(pages);
+        let line = "wasmcustom.prefix_picker_filter_sync_polls_total_result=_=unauthorized_=_: 4\n";
+        pages.stats.push_str(line);
+    });
+    expect(
+        &refused,
+        &["gateway."],
+        &[(
+            "gateway.sync",
+            "gw",
+            Fail,
+            "the token is not valid",
+            "token",
+        )],
+    );
+}
+
 /// A figure of the filter's is another one.
 fn figure(pages: &mut Pages, name: &str, value: u64) {
     let mut found = false;
@@ -522,7 +564,7 @@ fn standalone_needs_no_control_plane() {
 #[test]
 fn rubbish_is_no_gateway() {
     let report = Report {
-        items: judge(&config(), "gw", &Pages::default()),
+        items: judge(&config(), "gw", &Pages::default(), None),
         ..Report::default()
     };
     assert!(report.has_failed());

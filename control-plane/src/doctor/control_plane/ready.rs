@@ -2,11 +2,11 @@
 
 use crate::doctor::item::Item;
 
+pub(super) const ID: &str = "control_plane.ready";
 /// Most characters of its text that are told.
 const TOLD_CHARS: usize = 300;
 
 pub(super) fn judge(url: &str, (status, text): &(u16, String)) -> Item {
-    const ID: &str = "control_plane.ready";
     if *status == 200 {
         return Item::ok(ID, url, "gateways get a table");
     }

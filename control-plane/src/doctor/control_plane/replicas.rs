@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Figures, named, refs};
+use super::{Engines, Figures, named, refs};
 use crate::config::{Config, PoolConfig, ReplicaConfig};
 use crate::doctor::item::Item;
 use crate::doctor::samples::Sample;
@@ -10,7 +10,13 @@ use crate::doctor::samples::Sample;
 const ID: &str = "control_plane.replicas";
 
 /// Does it have the replicas of this configuration, and are they up?
-pub(super) fn judge(config: &Config, url: &str, figures: &Figures<'_>, status: &Value) -> Item {
+pub(super) fn judge(
+    config: &Config,
+    url: &str,
+    figures: &Figures<'_>,
+    status: &Value,
+    engines: &Engines,
+) -> Item {
     let other = differences(config, status);
     if !other.is_empty() {
         return Item::fail(
@@ -20,7 +26,7 @@ pub(super) fn judge(config: &Config, url: &str, figures: &Figures<'_>, status: &
             "it runs with another configuration, or was not restarted since: give it this one",
         );
     }
-    states(url, figures)
+    states(url, figures, engines)
 }
 
 /// How its replicas are not those of the configuration. What it has discovered is not in the file.
@@ -82,7 +88,7 @@ fn difference(replica: &ReplicaConfig, told: &Value) -> Option<String> {
     (has != wanted).then(|| format!("{name} with {} (configured: {})", rank(has), rank(wanted)))
 }
 
-fn states(url: &str, figures: &Figures<'_>) -> Item {
+fn states(url: &str, figures: &Figures<'_>, engines: &Engines) -> Item {
     let states = figures
         .all("replica_state")
         .filter(|state| state.value > 0.0);
@@ -100,15 +106,25 @@ fn states(url: &str, figures: &Figures<'_>) -> Item {
         of.filter_map(|state| state.label("replica")).collect()
     };
     let (down, draining) = (names("down"), names("draining"));
-    if !down.is_empty() {
+    // What an engine lacks is told of the engine.
+    let (rightly, wrongly): (Vec<&str>, Vec<&str>) =
+        down.iter().partition(|name| engines.is_gone(name));
+    let rightly = match rightly.as_slice() {
+        [] => String::new(),
+        names => format!(
+            "; down as their engines are (see engine.reachable): {}",
+            named(names)
+        ),
+    };
+    if !wrongly.is_empty() {
         return Item::fail(
             ID,
             url,
             format!(
-                "{} of {} replicas are down: {}",
-                down.len(),
+                "{} of {} replicas are down, though their engines were not found so: {}{rightly}",
+                wrongly.len(),
                 states.len(),
-                named(&down)
+                named(&wrongly)
             ),
             "see engine.reachable: /health and /metrics must answer the control plane",
         );
@@ -117,7 +133,10 @@ fn states(url: &str, figures: &Figures<'_>) -> Item {
         return Item::warn(
             ID,
             url,
-            format!("draining, so that they get nothing: {}", named(&draining)),
+            format!(
+                "draining, so that they get nothing: {}{rightly}",
+                named(&draining)
+            ),
             "`prefix-picker undrain REPLICA` once they shall get requests again",
         );
     }
@@ -125,7 +144,7 @@ fn states(url: &str, figures: &Figures<'_>) -> Item {
         ID,
         url,
         format!(
-            "{} replicas: {} ready, {} warming",
+            "{} replicas: {} ready, {} warming{rightly}",
             states.len(),
             count("ready"),
             count("warming")
@@ -134,7 +153,7 @@ fn states(url: &str, figures: &Figures<'_>) -> Item {
 }
 
 /// Are the replicas' events followed?
-pub(super) fn followed(figures: &Figures<'_>) -> Vec<Item> {
+pub(super) fn followed(figures: &Figures<'_>, engines: &Engines) -> Vec<Item> {
     const ID: &str = "control_plane.synced";
     let is_on = |family: &str, name: &str| {
         let mut all = figures.all(family);
@@ -148,6 +167,9 @@ pub(super) fn followed(figures: &Figures<'_>) -> Vec<Item> {
         .map(|name| {
             if is_on("replica_synced", name) {
                 return Item::ok(ID, name, "its events are followed");
+            }
+            if let Some(why) = engines.why_unknown(name) {
+                return Item::skipped(ID, name, why);
             }
             let (found, fix) = if is_on("replica_connected", name) {
                 (

@@ -1,6 +1,6 @@
 //! Do the engine's events arrive, with the topic that is taken, and can lost ones be had again?
 
-use super::{Subject, caching};
+use super::{Subject, caching, sources};
 use crate::config::ReplicaConfig;
 use crate::doctor::item::Item;
 use crate::doctor::probe::{Peer, Replayed, Requests, Seen};
@@ -8,13 +8,16 @@ use crate::doctor::probe::{Peer, Replayed, Requests, Seen};
 const EVENTS: &str = "engine.events";
 const TOPIC: &str = "engine.topic";
 const REPLAY: &str = "engine.replay";
-const SWITCH_ON: &str = "start the engine with --enable-prefix-caching --kv-events-config '{\"enable_kv_cache_events\":true,\
+/// Events switched on.
+pub(super) const SWITCH_ON: &str = "start the engine with --enable-prefix-caching --kv-events-config '{\"enable_kv_cache_events\":true,\
     \"publisher\":\"zmq\",\"endpoint\":\"tcp://*:5557\",\"replay_endpoint\":\"tcp://*:5558\"}', and let `events` name that port";
 
+const NO_EVENTS: &str = "no events: see engine.events";
+const SWAPPED: &str = "the same fault: see engine.events";
 const COMES_FIRST: &str = "these are another replica's events: see engine.events";
 
 /// What is at `events` in place of a socket that publishes.
-pub(super) fn not_heard(subject: &Subject<'_>, seen: &Seen, peer: &Peer) -> Item {
+fn not_heard(subject: &Subject<'_>, seen: &Seen, peer: &Peer) -> Item {
     let (name, endpoint) = (&subject.replica.name, &subject.replica.events);
     let own_port = "let `events` name the port of \"endpoint\" in the engine's --kv-events-config";
     let swapped = is_publisher(seen.replay.as_ref());
@@ -41,7 +44,13 @@ pub(super) fn not_heard(subject: &Subject<'_>, seen: &Seen, peer: &Peer) -> Item
         ),
         Peer::Nobody | Peer::Unknown => (
             format!("{endpoint}: nobody listens there"),
-            SWITCH_ON.to_owned(),
+            match sources::where_they_are(subject, seen) {
+                Some(told) => format!(
+                    "let `events` name {}, where the engine says that it publishes them, and let that be reached from here",
+                    told.events
+                ),
+                None => SWITCH_ON.to_owned(),
+            },
         ),
     };
     Item::fail(EVENTS, name, found, fix)
@@ -67,8 +76,17 @@ pub(super) fn judge(subject: &Subject<'_>, seen: &Seen) -> Vec<Item> {
         ],
         None => vec![
             events(subject, seen),
-            topic(subject, seen),
-            replay(subject, seen),
+            match &seen.events {
+                Err(Peer::Nobody) => Item::skipped(TOPIC, name, NO_EVENTS),
+                _ => topic(subject, seen),
+            },
+            match &seen.events {
+                _ if seen.nobody_publishes() => Item::skipped(REPLAY, name, NO_EVENTS),
+                Err(_) if is_publisher(seen.replay.as_ref()) => {
+                    Item::skipped(REPLAY, name, SWAPPED)
+                }
+                _ => replay(subject, seen),
+            },
         ],
     }
 }
@@ -210,12 +228,21 @@ fn topic(subject: &Subject<'_>, seen: &Seen) -> Item {
 fn replay(subject: &Subject<'_>, seen: &Seen) -> Item {
     let (name, replica) = (&subject.replica.name, subject.replica);
     let endpoint = replica.replay.as_deref().unwrap_or_default();
+    let told = sources::where_they_are(subject, seen).and_then(|told| told.replay);
+    let fix = |otherwise: &str| match &told {
+        Some(told) => format!(
+            "let `replay` name {told}, where the engine says that it replays, and let that be reached from here"
+        ),
+        None => otherwise.to_owned(),
+    };
     match &seen.replay {
         None => Item::warn(
             REPLAY,
             name,
             "no `replay`: one lost event or connection costs all that is known of the replica",
-            "add \"replay_endpoint\":\"tcp://*:5558\" to the engine's --kv-events-config, and `replay: tcp://HOST:5558` to the replica",
+            fix(
+                "add \"replay_endpoint\":\"tcp://*:5558\" to the engine's --kv-events-config, and `replay: tcp://HOST:5558` to the replica",
+            ),
         ),
         Some(Replayed::Answered) => Item::ok(REPLAY, name, format!("{endpoint} answers")),
         Some(Replayed::Lacks(seq)) => Item::fail(
@@ -236,7 +263,9 @@ fn replay(subject: &Subject<'_>, seen: &Seen) -> Item {
                     "{endpoint}: a socket of kind {kind} is there, not one that replays (ROUTER)"
                 )
             },
-            "let `replay` name the port of \"replay_endpoint\" in the engine's --kv-events-config",
+            fix(
+                "let `replay` name the port of \"replay_endpoint\" in the engine's --kv-events-config",
+            ),
         ),
         Some(Replayed::Silent(peer)) => Item::fail(
             REPLAY,
@@ -249,7 +278,9 @@ fn replay(subject: &Subject<'_>, seen: &Seen) -> Item {
                     _ => "",
                 }
             ),
-            "add \"replay_endpoint\":\"tcp://*:5558\" to the engine's --kv-events-config, and let `replay` name that port",
+            fix(
+                "add \"replay_endpoint\":\"tcp://*:5558\" to the engine's --kv-events-config, and let `replay` name that port",
+            ),
         ),
     }
 }

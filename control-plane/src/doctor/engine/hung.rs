@@ -1,11 +1,11 @@
-//! Engines that accept connections and do not answer.
+//! Engines that do not answer: nobody is there, or connections are accepted and no more.
 
 use super::Subject;
 use crate::doctor::item::Item;
 use crate::doctor::probe::{Failed, Seen};
 use crate::doctor::samples::samples;
 
-/// What is not known of an engine that hangs.
+/// What is not known of an engine that does not answer.
 const OTHERS: [&str; 13] = [
     "engine.models",
     "engine.version",
@@ -28,7 +28,7 @@ pub(super) fn judge(subject: &Subject<'_>, seen: &Seen) -> Option<Vec<Item>> {
         return None;
     };
     let name = &subject.replica.name;
-    let mut items = vec![Item::fail(
+    let reachable = Item::fail(
         "engine.reachable",
         name,
         format!(
@@ -37,10 +37,21 @@ pub(super) fn judge(subject: &Subject<'_>, seen: &Seen) -> Option<Vec<Item>> {
             time.as_secs()
         ),
         "look at the engine's log, then restart it; a liveness probe on /health does so by itself",
-    )];
-    let skipped = |id| Item::skipped(id, name, "the engine hangs: see engine.reachable");
-    items.extend(OTHERS.map(skipped));
-    Some(items)
+    );
+    let why = "the engine hangs: see engine.reachable";
+    Some(only(reachable, name, why))
+}
+
+/// Whether nobody is there: neither where its health is asked, nor where its API is.
+pub(super) fn is_gone(seen: &Seen) -> bool {
+    let gone = Failed::Unreachable;
+    seen.health.as_ref().err() == Some(&gone) && seen.models.as_ref().err() == Some(&gone)
+}
+
+/// One fault, said once: all else is skipped.
+pub(super) fn only(reachable: Item, name: &str, why: &str) -> Vec<Item> {
+    let skipped = OTHERS.map(|id| Item::skipped(id, name, why));
+    std::iter::once(reachable).chain(skipped).collect()
 }
 
 /// An engine whose API server is well and that does not compute.

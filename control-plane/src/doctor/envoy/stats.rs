@@ -1,11 +1,14 @@
 //! The filter's own figures.
 
-use crate::doctor::item::Item;
+use crate::doctor::item::{Item, Status};
 
 /// Beyond this age nobody believes that the table is kept.
 const AGE_MAX_S: u64 = 5;
 /// Overrides missed beyond this share of those named, one in so many, are no accident.
 const MISSED_SHARE: u64 = 100;
+
+/// How a refused token is told.
+const REFUSED: &str = "all polls are refused";
 
 /// Figures by their names, tags and all.
 struct Stats<'a>(&'a str);
@@ -47,6 +50,20 @@ pub(super) fn judge(subject: &str, stats: &str, standalone: bool, young: bool) -
     items
 }
 
+/// What follows from a control plane that is not there is not said again.
+pub(super) fn without_control_plane(item: Item, absent: Option<&'static str>) -> Item {
+    let follows = item.status == Status::Fail
+        && matches!(item.id, "gateway.sync" | "gateway.table_age")
+        && !item.found.starts_with(REFUSED);
+    match absent {
+        Some(id) if follows => {
+            let found = format!("{}. No control plane serves it: see {id}", item.found);
+            Item::skipped(item.id, &item.subject, found)
+        }
+        _ => item,
+    }
+}
+
 fn traps(subject: &str, stats: &Stats<'_>) -> Item {
     const ID: &str = "gateway.traps";
     match stats.get(".vm_reload") {
@@ -70,7 +87,7 @@ fn sync(subject: &str, stats: &Stats<'_>) -> Item {
         return Item::fail(
             ID,
             subject,
-            format!("all polls are refused: the token is not valid ({unauthorized} times)"),
+            format!("{REFUSED}: the token is not valid ({unauthorized} times)"),
             "let `control_plane.token` in the filter's configuration be one of the control plane's `tokens` or `token_files`",
         );
     }
