@@ -74,6 +74,8 @@ struct Follower {
     due: Option<Instant>,
     /// The list of pools that comes in has it.
     pool_listed: bool,
+    /// Why watches do not work, until they do: a list that comes between does not make up for that.
+    broken: Option<Failure>,
     /// What keeps the pool that says which pods from being followed.
     unfollowed: Option<Failure>,
     /// Pods without the port, as last logged.
@@ -114,6 +116,7 @@ impl Follower {
             whole: false,
             due: None,
             pool_listed: true,
+            broken: None,
             unfollowed: None,
             without: Vec::new(),
             cluster,
@@ -179,8 +182,8 @@ impl Follower {
                     self.changed();
                 }
             }
-            Ok(Event::Works) => self.changed(),
-            Err(why) => tell(&self.news, self.pool, why).await?,
+            Ok(Event::Works) => self.works(),
+            Err(why) => self.failed(why).await?,
         }
         Some(())
     }
@@ -211,13 +214,25 @@ impl Follower {
             Ok(Event::InitDone) if !self.pool_listed => pool_is_gone(),
             Ok(Event::InitDone) => return Some(()),
             Ok(Event::Works) => {
-                self.changed();
+                self.works();
                 return Some(());
             }
-            Err(why) => return tell(&self.news, self.pool, why).await,
+            Err(why) => return self.failed(why).await,
         };
         self.unfollowed = Some(unfollowed.clone());
         tell(&self.news, self.pool, unfollowed).await
+    }
+
+    async fn failed(&mut self, why: Failure) -> Option<()> {
+        if !why.kind.is_passing() {
+            self.broken = Some(why.clone());
+        }
+        tell(&self.news, self.pool, why).await
+    }
+
+    fn works(&mut self) {
+        self.broken = None;
+        self.changed();
     }
 
     fn select(&mut self, selection: Selection) {
@@ -257,7 +272,7 @@ impl Follower {
             self.without = without;
         }
         let mut news = News::list(self.pool, found);
-        news.partly = self.unfollowed.clone();
+        news.partly = self.unfollowed.clone().or_else(|| self.broken.clone());
         self.news.send(news).await.ok()
     }
 }

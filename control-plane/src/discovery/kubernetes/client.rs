@@ -92,7 +92,15 @@ impl Asked {
     }
 
     pub(super) fn broke_off(&self, error: &kube::Error) -> Failure {
-        self.watch(Kind::Disconnected, &format!("broke off: {error}"))
+        match error {
+            kube::Error::Api(status) if status.code != 0 => self.status(status, "watch"),
+            // Some other object of JSON, which kube takes for a status; its own text would print all of it.
+            kube::Error::Api(_) => self.watch(
+                Kind::Disconnected,
+                "tells what is no event (is it an API server?)",
+            ),
+            error => self.watch(Kind::Disconnected, &format!("broke off: {error}")),
+        }
     }
 
     pub(super) fn ended_at_once(&self) -> Failure {

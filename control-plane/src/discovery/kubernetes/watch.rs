@@ -27,7 +27,7 @@ const PAUSE_MIN: Duration = Duration::from_millis(500);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
 /// Watches begin no closer than this.
 const APART: Duration = Duration::from_secs(1);
-/// A watch that is open for so long works, though nothing changes: unless the last ones did not.
+/// A watch that is open for so long works, though nothing changes.
 const SETTLED: Duration = Duration::from_secs(5);
 /// So many failures in a row are none of those that pass.
 const LASTING: u32 = 3;
@@ -109,6 +109,7 @@ impl<P: Parts, U: Parts + Default> Watch<Object<P, U>> {
             watch: watch.timeout(WATCH_S),
             sender,
             failures: 0,
+            stalled: false,
         };
         let mut task = JoinSet::new();
         task.spawn(follower.run());
@@ -139,6 +140,8 @@ struct Follower<P: Parts, U: Parts> {
     watch: WatchParams,
     sender: mpsc::Sender<Told<Object<P, U>>>,
     failures: u32,
+    /// The last watch was silent for longer than it should have lasted.
+    stalled: bool,
 }
 
 impl<P: Parts, U: Parts + Default> Follower<P, U> {
@@ -156,7 +159,7 @@ impl<P: Parts, U: Parts + Default> Follower<P, U> {
                 Ok(()) => APART.saturating_sub(begin.elapsed()),
                 Err(End::Unheard) => return None,
                 Err(End::Failed(failure)) => {
-                    if failure.kind == Kind::Gone {
+                    if failure.kind == Kind::Gone || std::mem::take(&mut self.stalled) {
                         version = None;
                     }
                     self.failed(failure).await?
@@ -192,25 +195,28 @@ impl<P: Parts, U: Parts + Default> Follower<P, U> {
         let events = self.api.watch(&self.watch, version).await;
         let events = events.map_err(|error| self.asked.failure(&error, "watch"))?;
         let mut events = std::pin::pin!(events);
+        let begin = Instant::now();
         let settled = tokio::time::sleep(SETTLED);
         let mut settled = std::pin::pin!(settled);
         let mut works = false;
         loop {
             let event = tokio::select! {
                 event = events.next() => event,
-                () = &mut settled, if !settled.is_elapsed() => {
-                    if self.failures < LASTING {
-                        works = true;
-                        self.works().await?;
-                    }
+                () = &mut settled, if !works => {
+                    works = true;
+                    self.works().await?;
                     continue;
                 }
             };
             let event = match event {
-                // As long as it was asked to last.
-                None if works || settled.is_elapsed() => return self.works().await,
+                None if works => return Ok(()),
                 None => return Err(self.asked.ended_at_once().into()),
-                Some(event) => event.map_err(|error| self.asked.broke_off(&error))?,
+                Some(Ok(event)) => event,
+                Some(Err(error)) => {
+                    // It should have ended by itself: nobody knows since when nothing came through.
+                    self.stalled = begin.elapsed() > Duration::from_secs(WATCH_S.into());
+                    return Err(self.asked.broke_off(&error).into());
+                }
             };
             let told = match event {
                 WatchEvent::Error(status) => {
