@@ -12,6 +12,7 @@ use super::{ControlPlane, Engines, kubernetes, temp, world};
 use hickory_resolver::proto::op::ResponseCode;
 use hickory_resolver::proto::rr::RecordType;
 
+const FAILING: &str = "prefix_picker_discovery_failing{pool=\"one\"}";
 const LABELS: &str = "label_selector: app=vllm, port: PORT";
 
 fn by_labels(api: &super::Api, engines: &super::Engines) -> String {
@@ -230,9 +231,7 @@ async fn an_inference_pool_says_which_pods() {
     );
     api.delete_pool("vllm");
     let failures = "prefix_picker_discovery_failures_total{pool=\"one\",kind=\"empty\"}";
-    while cp.metric(failures).await.is_none() {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    cp.until_metric(failures, |count| count > 0.0).await;
     cp.until_states(&[("b", Ready)]).await;
     cp.stop().await;
 
@@ -330,11 +329,8 @@ async fn a_watch_that_is_refused_with_410_begins_with_a_list() {
     api.refuse(Some(500));
     api.disconnect();
     let server = "prefix_picker_discovery_failures_total{pool=\"one\",kind=\"server\"}";
-    while cp.metric(server).await.unwrap_or(0.0) == 0.0 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
-    let failing = "prefix_picker_discovery_failing{pool=\"one\"}";
-    assert_eq!(cp.metric(failing).await, Some(1.0));
+    cp.until_metric(server, |count| count > 0.0).await;
+    cp.until_metric(FAILING, |is| is == 1.0).await;
     api.set_pod(&pod("b", "127.8.0.2"));
     api.compact();
     api.refuse(None);
@@ -351,19 +347,12 @@ async fn a_watch_that_failed_works_again_without_a_change() {
     api.set_pod(&pod("a", "127.10.0.1"));
     let cp = ControlPlane::start(&dir, &by_labels(&api, &engines)).await;
     cp.until_states(&[("a", Ready)]).await;
-    let failing = "prefix_picker_discovery_failing{pool=\"one\"}";
-    assert_eq!(cp.metric(failing).await, Some(0.0));
+    assert_eq!(cp.metric(FAILING).await, Some(0.0));
     api.refuse(Some(500));
     api.disconnect();
-    while cp.metric(failing).await != Some(1.0) {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    cp.until_metric(FAILING, |is| is == 1.0).await;
     api.refuse(None);
-    let begin = std::time::Instant::now();
-    while cp.metric(failing).await != Some(0.0) {
-        assert!(begin.elapsed() < Duration::from_secs(40), "it still fails");
-        tokio::time::sleep(Duration::from_millis(100)).await;
-    }
+    cp.until_metric(FAILING, |is| is == 0.0).await;
     cp.until_states(&[("a", Ready)]).await;
     cp.stop().await;
 }
@@ -377,14 +366,6 @@ async fn watches_that_end_at_once_are_a_failure() {
     engines.run("127.11.0.1", 1).await;
     engines.run("127.11.0.2", 2).await;
     let cp = ControlPlane::start(&dir, &by_labels(&api, &engines)).await;
-    let failing = "prefix_picker_discovery_failing{pool=\"one\"}";
-    let until_failing = async |wanted: f64| {
-        let begin = std::time::Instant::now();
-        while cp.metric(failing).await != Some(wanted) {
-            assert!(begin.elapsed() < Duration::from_secs(30), "not {wanted}");
-            tokio::time::sleep(Duration::from_millis(50)).await;
-        }
-    };
     let bodies = [
         "",
         "<html><body>Sign in</body></html>\n",
@@ -393,18 +374,18 @@ async fn watches_that_end_at_once_are_a_failure() {
         "{\"type\":\"ERROR\",\"object\":{\"kind\":\"Status\",\"status\":\"Failure\",\"message\":\"old\",\"code\":410}}\n",
     ];
     for (number, body) in bodies.into_iter().enumerate() {
-        until_failing(0.0).await;
+        cp.until_metric(FAILING, |is| is == 0.0).await;
         let (_, before) = api.asked();
         api.answer_watches(Some(body));
         api.disconnect();
-        until_failing(1.0).await;
+        cp.until_metric(FAILING, |is| is == 1.0).await;
         let (_, after) = api.asked();
         assert!(after - before <= 8, "{} watches: {body:?}", after - before);
         // Another one comes: it is seen once watches work, and not before, or with a list.
         let name = format!("p{number}");
         api.set_pod(&pod(&name, &format!("127.11.0.{}", number % 2 + 1)));
         api.answer_watches(None);
-        until_failing(0.0).await;
+        cp.until_metric(FAILING, |is| is == 0.0).await;
         cp.until_states(&[(&name, Ready)]).await;
         api.delete_pod(&name);
         cp.until_states(&[]).await;
@@ -424,30 +405,20 @@ async fn a_pool_that_went_while_nobody_watched_is_missed() {
     let discovery = kubernetes(&api, engines.ports, "inference_pool: vllm");
     let cp = ControlPlane::start(&dir, &discovery).await;
     cp.until_states(&[("a", Ready)]).await;
-    let failing = "prefix_picker_discovery_failing{pool=\"one\"}";
     let not_found = "prefix_picker_discovery_failures_total{pool=\"one\",kind=\"not_found\"}";
     api.refuse(Some(500));
     api.disconnect();
-    while cp.metric(failing).await != Some(1.0) {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    cp.until_metric(FAILING, |is| is == 1.0).await;
     api.delete_pool("vllm");
     api.compact();
     api.refuse(None);
-    let begin = std::time::Instant::now();
-    while cp.metric(not_found).await.unwrap_or(0.0) == 0.0 {
-        assert!(begin.elapsed() < Duration::from_secs(30), "not missed");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    cp.until_metric(not_found, |count| count > 0.0).await;
     // Its pods are served as before, and it still fails though their watch works.
     cp.until_states(&[("a", Ready)]).await;
     tokio::time::sleep(Duration::from_secs(1)).await;
-    assert_eq!(cp.metric(failing).await, Some(1.0));
+    assert_eq!(cp.metric(FAILING).await, Some(1.0));
     api.set_pool(group, "vllm", spec);
-    while cp.metric(failing).await != Some(0.0) {
-        assert!(begin.elapsed() < Duration::from_secs(60), "it still fails");
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
+    cp.until_metric(FAILING, |is| is == 0.0).await;
     cp.stop().await;
 }
 
@@ -515,9 +486,7 @@ async fn addresses_in_the_dns_come_flap_and_stay_when_it_fails() {
         }
         let line =
             format!("prefix_picker_discovery_failures_total{{pool=\"one\",kind=\"{kind}\"}}");
-        while cp.metric(&line).await.unwrap_or(0.0) < 2.0 {
-            tokio::time::sleep(Duration::from_millis(20)).await;
-        }
+        cp.until_metric(&line, |count| count >= 2.0).await;
         tokio::time::sleep(Duration::from_millis(300)).await;
         cp.until_states(&[(&a, Ready), (&b, Ready)]).await;
     }

@@ -140,6 +140,19 @@ impl ControlPlane {
         response.text().await.unwrap()
     }
 
+    /// Until a metric, by the beginning of its line, is so: 0 where it is not there.
+    pub(crate) async fn until_metric(&self, line: &str, is: impl Fn(f64) -> bool) {
+        let begin = Instant::now();
+        loop {
+            let value = self.metric(line).await.unwrap_or(0.0);
+            if is(value) {
+                return;
+            }
+            assert!(begin.elapsed() < 2 * WAIT_MAX, "{line}: {value}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    }
+
     /// A metric's value, by the beginning of its line.
     pub(crate) async fn metric(&self, line: &str) -> Option<f64> {
         let text = self.metrics().await;
