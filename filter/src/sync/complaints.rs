@@ -8,11 +8,11 @@ const REPEAT_US: u64 = 60_000_000;
 /// By control plane and what is the matter: the second one's token may be wrong while the first is away.
 /// At most one for each pair, so bounded by the configuration.
 #[derive(Debug, Default)]
-pub struct Complaints(Vec<(usize, PollResult, u64)>);
+pub(super) struct Complaints(Vec<(usize, PollResult, u64)>);
 
 impl Complaints {
     /// Is it to be said now? Then it counts as said.
-    pub fn due(&mut self, control_plane: usize, result: PollResult, now_us: u64) -> bool {
+    pub(super) fn due(&mut self, control_plane: usize, result: PollResult, now_us: u64) -> bool {
         let same = |of: &&mut (usize, PollResult, u64)| (of.0, of.1) == (control_plane, result);
         match self.0.iter_mut().find(same) {
             Some((.., at)) if now_us.saturating_sub(*at) < REPEAT_US => false,
@@ -28,7 +28,7 @@ impl Complaints {
     }
 
     /// All is well. True: there was something.
-    pub fn over(&mut self) -> bool {
+    pub(super) fn over(&mut self) -> bool {
         !std::mem::take(&mut self.0).is_empty()
     }
 }
