@@ -5,6 +5,7 @@ The commands are those that stand there: of the sections named below, each line 
 with four spaces and a program. Output that README shows is told apart by that.
 """
 import json
+import os
 import pathlib
 import re
 import subprocess
@@ -14,6 +15,8 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 SECTIONS = ["Try it", "From shadow to enforced"]
 PROGRAMS = ("make ", "target/release/prefix-picker ")
+# As in a shell of one's own, also where make runs this: makes in it would say which folder they are in.
+ENVIRONMENT = {name: value for name, value in os.environ.items() if name not in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS")}
 
 
 def commands(readme):
@@ -28,7 +31,7 @@ def commands(readme):
 def run(command):
     print(f"$ {command}", flush=True)
     # What it starts in the background must not hold our pipe open: run.sh redirects all of it.
-    done = subprocess.run(command, shell=True, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+    done = subprocess.run(command, shell=True, cwd=ROOT, env=ENVIRONMENT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     print(done.stdout[-3000:], flush=True)
     assert done.returncode == 0, f"{command}: exit code {done.returncode}"
     return done.stdout
