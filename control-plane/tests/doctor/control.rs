@@ -8,14 +8,14 @@ use axum::routing::get;
 use prefix_picker::config::Config;
 use prefix_picker::doctor::Status::{Fail, Ok, Skipped, Warn};
 use prefix_picker::doctor::control_plane::Engines;
-use prefix_picker::doctor::{Item, Options, Report, control_plane, examine};
+use prefix_picker::doctor::{Options, Report, control_plane, examine};
 use prefix_picker::serve::Serve;
 use prefix_picker_core::recent::place;
 use prefix_picker_core::sync::decisions::{Decision, Decisions};
 use prefix_picker_core::sync::{MAJOR, Poll};
 use tokio::sync::oneshot;
 
-use super::fleet::{Fleet, expect, free_port, run};
+use super::fleet::{Fleet, expect, free_port, item, run};
 use super::gateways;
 
 /// A control plane in this process; ends when dropped.
@@ -263,12 +263,6 @@ fn not_synced() {
             "engine.events",
         )],
     );
-}
-
-fn item<'a>(report: &'a Report, id: &str, subject: &str) -> &'a Item {
-    let mut all = report.items.iter();
-    all.find(|item| item.id == id && item.subject == subject)
-        .unwrap_or_else(|| panic!("no {id} of {subject}: {}", report.text(false)))
 }
 
 /// The control plane is right about an engine that is gone: that is no fault of its own.

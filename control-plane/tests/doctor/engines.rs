@@ -1,10 +1,10 @@
 //! One fault of an engine, or of what is configured of it, each.
 
 use engine_sim::WireVersion;
+use prefix_picker::doctor::Options;
 use prefix_picker::doctor::Status::{self, Fail, Ok, Skipped, Warn};
-use prefix_picker::doctor::{Item, Options, Report};
 
-use super::fleet::{Fleet, expect, healthy, model_with, run};
+use super::fleet::{Fleet, expect, healthy, item, model_with, run};
 
 type Expected<'a> = (&'a str, &'a str, Status, &'a str, &'a str);
 
@@ -69,16 +69,10 @@ fn no_events() {
         )],
     );
     for id in ["engine.topic", "engine.replay", "engine.event_sources"] {
-        let item = of(&report, id, "b");
+        let item = item(&report, id, "b");
         assert_eq!(item.status, Skipped, "{item:?}");
         assert_eq!(item.found, "no events: see engine.events");
     }
-}
-
-fn of<'a>(report: &'a Report, id: &str, subject: &str) -> &'a Item {
-    let mut all = report.items.iter();
-    all.find(|item| item.id == id && item.subject == subject)
-        .unwrap_or_else(|| panic!("no {id} of {subject}: {}", report.text(false)))
 }
 
 /// What the engine says of its events tells the cure, and is no second fault.
@@ -128,10 +122,10 @@ fn events_and_replay_at_other_ports() {
         let report = at(field, from, to);
         let cure = format!("`{field}`");
         expect(&report, &["engine."], &[(id, "b", status, found, &cure)]);
-        let fault = of(&report, id, "b");
+        let fault = item(&report, id, "b");
         assert!(fault.fix.contains(from.as_str()), "{fault:?}");
         assert!(!fault.fix.contains("start the engine"), "{fault:?}");
-        let sources = of(&report, "engine.event_sources", "b");
+        let sources = item(&report, "engine.event_sources", "b");
         assert_eq!(sources.status, Skipped, "{sources:?}");
         assert!(sources.found.contains(id), "{sources:?}");
     }
@@ -163,7 +157,7 @@ fn ports_are_mapped_on_the_way() {
         &Options::default(),
     );
     expect(&report, &["engine."], &[]);
-    let sources = of(&report, "engine.event_sources", "b");
+    let sources = item(&report, "engine.event_sources", "b");
     assert_eq!(sources.status, Ok, "{sources:?}");
     assert!(sources.found.contains("ports are mapped"), "{sources:?}");
 }
@@ -178,7 +172,7 @@ fn what_only_the_engine_says_of_its_events() {
         ..Options::default()
     };
     let report = run(&fleet.config(), &quiet);
-    let sources = of(&report, "engine.event_sources", "b");
+    let sources = item(&report, "engine.event_sources", "b");
     assert_eq!(sources.status, Warn, "{sources:?}");
     assert!(
         sources.found.contains("topic") && sources.fix.contains("`topic`"),
@@ -349,7 +343,7 @@ fn health_is_asked_elsewhere() {
         &["engine."],
         &[("engine.reachable", "a", Fail, "nobody answers", "`health`")],
     );
-    assert_eq!(of(&report, "engine.models", "a").status, Ok);
+    assert_eq!(item(&report, "engine.models", "a").status, Ok);
 }
 
 #[test]

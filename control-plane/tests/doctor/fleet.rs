@@ -131,6 +131,13 @@ pub(crate) fn model_with(dir: &Path, file: &str, edit: impl FnOnce(String) -> St
     to
 }
 
+/// What is said under an id of a subject.
+pub(crate) fn item<'a>(report: &'a Report, id: &str, subject: &str) -> &'a Item {
+    let mut all = report.items.iter();
+    all.find(|item| item.id == id && item.subject == subject)
+        .unwrap_or_else(|| panic!("no {id} of {subject}: {}", report.text(false)))
+}
+
 /// The items of ids that begin so which are neither ok nor skipped.
 pub(crate) fn faults<'a>(report: &'a Report, prefixes: &[&str]) -> Vec<&'a Item> {
     well_formed(report);

@@ -10,7 +10,7 @@ use prefix_picker::doctor::Status::{Fail, Skipped};
 use prefix_picker::doctor::{Options, Report};
 use serde_json::json;
 
-use super::fleet::{Fleet, expect, free_port, run};
+use super::fleet::{Fleet, expect, free_port, item, run};
 use super::gateways;
 
 fn doctor(yaml: &str) -> Report {
@@ -28,12 +28,6 @@ fn replay(fleet: &Fleet, n: usize) -> String {
 /// Each has the other's.
 fn swapped(text: &str, a: &str, b: &str) -> String {
     text.replace(a, "FIRST").replace(b, a).replace("FIRST", b)
-}
-
-fn item<'a>(report: &'a Report, id: &str, subject: &str) -> &'a prefix_picker::doctor::Item {
-    let mut all = report.items.iter();
-    all.find(|item| item.id == id && item.subject == subject)
-        .unwrap_or_else(|| panic!("no {id} of {subject}: {}", report.text(false)))
 }
 
 #[test]
