@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-/// A failure that has not been told again for so long is over, in milliseconds, or its discovery says nothing:
-/// it asks again within ten seconds, if not less often on purpose.
-const REPEATED_MS: u64 = 60_000;
+/// A discovery that has said nothing for so long is silent, in milliseconds: it asks again within ten seconds,
+/// if not less often on purpose.
+const SILENT_MS: u64 = 60_000;
 /// Characters of a failure that are kept.
 const TEXT_CHARS_MAX: usize = 400;
 
@@ -25,15 +25,15 @@ struct Failing {
 }
 
 impl Source {
-    /// Why it fails, and for how many milliseconds already. `every_ms`: how often it asks.
+    /// Why it fails, and for how many milliseconds already: until it says that it works, also where it tells a
+    /// failure only once, as of a pool that was deleted.
     #[must_use]
-    pub fn failing(&self, every_ms: u64, now_ms: u64) -> Option<(&str, u64)> {
+    pub fn failing(&self, now_ms: u64) -> Option<(&str, u64)> {
         let failing = self.failing.as_ref()?;
-        let is_over = now_ms.saturating_sub(failing.last_ms) >= limit_ms(every_ms);
-        (!is_over).then(|| (&*failing.text, now_ms.saturating_sub(failing.since_ms)))
+        Some((&failing.text, now_ms.saturating_sub(failing.since_ms)))
     }
 
-    /// For how many milliseconds it has said nothing, if that is too long for one that asks that often.
+    /// For how many milliseconds it has said nothing, if that is too long for one that asks that often (`every_ms`).
     #[must_use]
     pub fn silent(&self, every_ms: u64, now_ms: u64) -> Option<u64> {
         let failed_ms = self.failing.as_ref().map(|failing| failing.last_ms);
@@ -50,9 +50,7 @@ impl Source {
             self.failing = None;
             return;
         };
-        // Who has been silent in between may have worked.
         let before = self.failing.take();
-        let before = before.filter(|f| now_ms.saturating_sub(f.last_ms) < REPEATED_MS);
         self.failing = Some(Failing {
             since_ms: before.map_or(now_ms, |failing| failing.since_ms),
             last_ms: now_ms,
@@ -63,7 +61,7 @@ impl Source {
 
 /// Three questions, and time to wait for answers.
 fn limit_ms(every_ms: u64) -> u64 {
-    REPEATED_MS.max(every_ms.saturating_mul(3))
+    SILENT_MS.max(every_ms.saturating_mul(3))
 }
 
 /// By the pool's position.
@@ -85,32 +83,33 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_failure_lasts_until_a_list_comes_or_nothing_more_is_heard_of_it() {
+    fn a_failure_lasts_until_it_works() {
         let mut source = Source::default();
-        assert_eq!(source.silent(5_000, 59_999), None);
-        assert_eq!(source.silent(5_000, 60_000), Some(60_000));
         source.take(true, None, 1_000);
         source.take(false, Some("no such name"), 6_000);
         source.take(false, Some("no answer"), 11_000);
-        assert_eq!(source.failing(5_000, 12_000), Some(("no answer", 6_000)));
+        assert_eq!(source.failing(12_000), Some(("no answer", 6_000)));
         assert_eq!(source.listed_ms, Some(1_000));
         // A list that lacks something.
         source.take(true, Some("one is unknown"), 16_000);
-        assert_eq!(
-            source.failing(5_000, 16_000),
-            Some(("one is unknown", 10_000))
-        );
+        assert_eq!(source.failing(16_000), Some(("one is unknown", 10_000)));
         source.take(true, None, 21_000);
-        assert_eq!(source.failing(5_000, 21_000), None);
+        assert_eq!(source.failing(21_000), None);
+        // One that is told once only, and another, long after.
         source.take(false, Some("x"), 30_000);
-        assert_eq!(source.failing(5_000, 89_999), Some(("x", 59_999)));
-        assert_eq!(source.failing(5_000, 90_000), None);
-        assert_eq!(source.silent(5_000, 90_000), Some(60_000));
-        // One that seldom asks.
-        assert_eq!(source.failing(60_000, 90_000), Some(("x", 60_000)));
-        assert_eq!(source.silent(60_000, 90_000), None);
-        // Another failure, long after.
+        assert_eq!(source.failing(90_000), Some(("x", 60_000)));
         source.take(false, Some("y"), 500_000);
-        assert_eq!(source.failing(5_000, 500_000), Some(("y", 0)));
+        assert_eq!(source.failing(500_000), Some(("y", 470_000)));
+    }
+
+    #[test]
+    fn silence_is_longer_than_it_pauses() {
+        let mut source = Source::default();
+        assert_eq!(source.silent(5_000, 59_999), None);
+        assert_eq!(source.silent(5_000, 60_000), Some(60_000));
+        source.take(false, Some("x"), 30_000);
+        assert_eq!(source.silent(5_000, 89_999), None);
+        assert_eq!(source.silent(5_000, 90_000), Some(60_000));
+        assert_eq!(source.silent(60_000, 90_000), None);
     }
 }

@@ -61,7 +61,7 @@ fn discovery_of(
             fix,
         })
     };
-    if let Some((why, ms)) = source.failing(every_ms, now.now_ms) {
+    if let Some((why, ms)) = source.failing(now.now_ms) {
         return alarm(
             "discovery_failing",
             format!("replicas cannot be discovered, {kept}: {why}"),
