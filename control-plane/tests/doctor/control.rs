@@ -10,23 +10,23 @@ use prefix_picker::doctor::Status::{Fail, Ok, Skipped, Warn};
 use prefix_picker::doctor::control_plane::Engines;
 use prefix_picker::doctor::{Options, Report, control_plane, examine};
 use prefix_picker::serve::Serve;
-use prefix_picker_core::recent::place;
-use prefix_picker_core::sync::decisions::{Decision, Decisions};
+use prefix_picker_core::sync::decisions::Decision;
 use prefix_picker_core::sync::{MAJOR, Poll};
 use tokio::sync::oneshot;
 
-use super::fleet::{Fleet, expect, free_port, item, run};
+use super::fleet::{Fleet, expect, free_port, item, run, serve};
 use super::gateways;
+use super::requests::{decision, tell};
 
 /// A control plane in this process; ends when dropped.
-struct Running {
-    runtime: tokio::runtime::Runtime,
-    config: Config,
+pub(crate) struct Running {
+    pub(crate) runtime: tokio::runtime::Runtime,
+    pub(crate) config: Config,
     _stop: Mutex<Option<oneshot::Sender<()>>>,
 }
 
 impl Running {
-    fn start(config: Config) -> Self {
+    pub(crate) fn start(config: Config) -> Self {
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
@@ -47,11 +47,11 @@ impl Running {
         running
     }
 
-    fn url(&self, path: &str) -> String {
+    pub(crate) fn url(&self, path: &str) -> String {
         format!("http://{}{path}", self.config.listen)
     }
 
-    fn get(&self, path: &str) -> (u16, String) {
+    pub(crate) fn get(&self, path: &str) -> (u16, String) {
         let get = async {
             let response = reqwest::get(self.url(path)).await.ok()?;
             Some((response.status().as_u16(), response.text().await.ok()?))
@@ -59,7 +59,7 @@ impl Running {
         self.runtime.block_on(get).unwrap_or_default()
     }
 
-    fn wait(&self, what: &str, mut done: impl FnMut(&Self) -> bool) {
+    pub(crate) fn wait(&self, what: &str, mut done: impl FnMut(&Self) -> bool) {
         let begin = Instant::now();
         while !done(self) {
             assert!(
@@ -70,12 +70,12 @@ impl Running {
         }
     }
 
-    fn has_metric(&self, line: &str) -> bool {
+    pub(crate) fn has_metric(&self, line: &str) -> bool {
         self.get("/metrics").1.lines().any(|found| found == line)
     }
 
     /// What a gateway sends.
-    fn post(&self, path: &str, token: &str, body: Vec<u8>) -> u16 {
+    pub(crate) fn post(&self, path: &str, token: &str, body: Vec<u8>) -> u16 {
         let post = reqwest::Client::new()
             .post(self.url(path))
             .bearer_auth(token);
@@ -83,7 +83,7 @@ impl Running {
         response.status().as_u16()
     }
 
-    fn poll(&self, token: &str) -> u16 {
+    pub(crate) fn poll(&self, token: &str) -> u16 {
         let poll = Poll {
             protocol: MAJOR,
             wait_ms: 0,
@@ -92,12 +92,12 @@ impl Running {
         self.post("/v1/sync", token, serde_json::to_vec(&poll).unwrap())
     }
 
-    fn doctor(&self) -> Report {
+    pub(crate) fn doctor(&self) -> Report {
         run(&self.config, &Options::default())
     }
 }
 
-fn healthy(name: &str) -> (Fleet, Running) {
+pub(crate) fn healthy(name: &str) -> (Fleet, Running) {
     let fleet = Fleet::start(name, |_| {});
     let running = Running::start(fleet.config());
     assert_eq!(running.poll("a-token"), 200);
@@ -105,12 +105,12 @@ fn healthy(name: &str) -> (Fleet, Running) {
 }
 
 /// The admin pages of a gateway that belongs to the fleet.
-fn gateway(runtime: &tokio::runtime::Runtime, fleet: &Fleet) -> String {
+pub(crate) fn gateway(runtime: &tokio::runtime::Runtime, fleet: &Fleet) -> String {
     gateway_with(runtime, fleet, |stats| stats)
 }
 
 /// The same with other figures.
-fn gateway_with(
+pub(crate) fn gateway_with(
     runtime: &tokio::runtime::Runtime,
     fleet: &Fleet,
     edit: impl FnOnce(String) -> String,
@@ -138,12 +138,7 @@ fn gateway_with(
         .route("/clusters", get(async || clusters))
         .route("/server_info", get(async || info))
         .route("/stats", get(async || stats));
-    let listener = runtime
-        .block_on(tokio::net::TcpListener::bind("[::1]:0"))
-        .unwrap();
-    let address = listener.local_addr().unwrap();
-    runtime.spawn(async { axum::serve(listener, app).await.unwrap() });
-    format!("http://{address}/")
+    serve(runtime, app) + "/"
 }
 
 #[test]
@@ -398,147 +393,6 @@ fn another_configuration() {
     drop(fleet);
 }
 
-fn decision(first: u64, second: u64) -> Decision {
-    Decision {
-        chosen: 0,
-        prompt_tokens: 1000,
-        first,
-        second,
-        ..Decision::default()
-    }
-}
-
-/// Tells of requests as a gateway does.
-fn tell(running: &Running, mut records: Vec<Decision>) {
-    let replica = running.config.pools[0].replicas[0].endpoint;
-    for record in &mut records {
-        record.chosen = place(&replica.to_string());
-    }
-    let message = Decisions {
-        records,
-        ..Decisions::default()
-    };
-    assert_eq!(
-        running.post("/v1/decisions", "a-token", message.encode().unwrap()),
-        200
-    );
-}
-
-#[test]
-fn prompts_with_a_timestamp_in_front() {
-    let (_fleet, running) = healthy("starts");
-    // 40 as they should be, and 60 that begin with something new each time.
-    let mut traffic: Vec<Decision> = (0..40).map(|_| decision(1, 2)).collect();
-    traffic.extend((0..60).map(|n| decision(100 + n, 7)));
-    tell(&running, traffic);
-    expect(
-        &running.doctor(),
-        &["traffic.", "control_plane."],
-        &[(
-            "traffic.volatile_start",
-            "demo",
-            Warn,
-            "59 % of requests and 59 % of prompt tokens",
-            "timestamp",
-        )],
-    );
-}
-
-/// The figures as text: what takes long to happen.
-#[test]
-fn what_the_figures_say() {
-    let (_fleet, running) = healthy("figures");
-    let metrics = running.get("/metrics").1;
-    let status: serde_json::Value = serde_json::from_str(&running.get("/v1/status").1).unwrap();
-    let look = |edits: &[(&str, &str)]| {
-        let mut metrics = metrics.clone();
-        for (from, to) in edits {
-            assert!(metrics.contains(from), "{from} is not in {metrics}");
-            metrics = metrics.replace(from, to);
-        }
-        let pages = control_plane::Pages {
-            ready: (200, "ready".to_owned()),
-            metrics,
-            status: status.clone(),
-        };
-        Report {
-            items: control_plane::judge(&running.config, "cp", &pages, &Engines::default()),
-            ..Report::default()
-        }
-    };
-    expect(&look(&[]), &["control_plane."], &[]);
-    let mismatch = "prediction_mismatch{pool=\"demo\"} ";
-    expect(
-        &look(&[(&format!("{mismatch}0"), &format!("{mismatch}1"))]),
-        &["control_plane."],
-        &[(
-            "control_plane.accuracy",
-            "demo",
-            Fail,
-            "not what engines find",
-            "engine.template",
-        )],
-    );
-    let dropped = "index_dropped_blocks{pool=\"demo\"} ";
-    expect(
-        &look(&[(&format!("{dropped}0"), &format!("{dropped}5"))]),
-        &["control_plane."],
-        &[(
-            "control_plane.memory",
-            "cp",
-            Warn,
-            "demo",
-            "memory_budget_bytes",
-        )],
-    );
-    let state = |state: &str, value: u8| {
-        format!("replica_state{{pool=\"demo\",replica=\"b\",state=\"{state}\"}} {value}")
-    };
-    for (state_now, status, cure) in [
-        ("down", Fail, "engine.reachable"),
-        ("draining", Warn, "undrain"),
-    ] {
-        let ready = ["ready", "warming"].map(|word| (state(word, 1), state(word, 0)));
-        let mut edits: Vec<_> = ready
-            .iter()
-            .map(|(from, to)| (from.as_str(), to.as_str()))
-            .collect();
-        edits.retain(|(from, _)| metrics.contains(from));
-        let now = (state(state_now, 0), state(state_now, 1));
-        edits.push((&now.0, &now.1));
-        expect(
-            &look(&edits),
-            &["control_plane."],
-            &[("control_plane.replicas", "cp", status, "b", cure)],
-        );
-    }
-    let bad = "prefix_picker_kv_events_total{pool=\"demo\",replica=\"b\",kind=\"undecodable\"} 1\n";
-    expect(
-        &look(&[("# EOF", &format!("{bad}# EOF"))]),
-        &["control_plane."],
-        &[(
-            "control_plane.events_readable",
-            "cp",
-            Fail,
-            "b",
-            "decode-events",
-        )],
-    );
-    let lost =
-        "prefix_picker_replica_resets_total{pool=\"demo\",replica=\"b\",why=\"history_lost\"} 2\n";
-    expect(
-        &look(&[("# EOF", &format!("{lost}# EOF"))]),
-        &["control_plane."],
-        &[(
-            "control_plane.resets",
-            "cp",
-            Warn,
-            "b (history_lost: 2)",
-            "buffer_steps",
-        )],
-    );
-}
-
 #[test]
 fn an_unreachable_gateway() {
     let fleet = Fleet::start("no-gateway", |_| {});
@@ -554,90 +408,4 @@ fn an_unreachable_gateway() {
     let faults = super::fleet::faults(&report, &["gateway."]);
     assert_eq!(faults.len(), 1);
     assert!(faults[0].id == "gateway.reachable" && faults[0].fix.contains("--envoy-admin"));
-}
-
-/// What the control plane tells of replicas that it has found.
-fn status(runtime: &tokio::runtime::Runtime, replicas: serde_json::Value) -> String {
-    let status = serde_json::json!({"schema": "prefix-picker.status/1", "pools": [{"pool": "demo", "replicas": replicas}]});
-    let app = Router::new().route("/v1/status", get(async move || status.to_string()));
-    let listener = runtime
-        .block_on(tokio::net::TcpListener::bind("127.0.0.1:0"))
-        .unwrap();
-    let address = listener.local_addr().unwrap();
-    runtime.spawn(async { axum::serve(listener, app).await.unwrap() });
-    format!("http://{address}")
-}
-
-#[test]
-fn replicas_that_were_discovered_are_looked_at() {
-    let fleet = Fleet::start("discovered", |_| {});
-    let yaml = fleet.yaml();
-    let (head, _) = yaml.split_once("  replicas:\n").unwrap();
-    let config = Config::parse(&format!(
-        "{head}  discovery: {{dns: {{name: vllm.example}}}}\n"
-    ))
-    .unwrap();
-    let runtime = tokio::runtime::Runtime::new().unwrap();
-    let look = |replicas: serde_json::Value| {
-        let options = Options {
-            urls: vec![status(&runtime, replicas)],
-            ..Options::default()
-        };
-        run(&config, &options)
-    };
-    // The engines say themselves where their events are: on other ports than 5557 and 5558.
-    let one = |n: usize| serde_json::json!({"replica": format!("pod-{n}"), "endpoint": fleet.engines[n].addr().to_string()});
-    let report = look(serde_json::json!([one(0), one(1)]));
-    expect(&report, &["engine.", "pool."], &[]);
-    let events = report
-        .items
-        .iter()
-        .filter(|item| item.id == "engine.events" && item.status == Ok);
-    assert_eq!(events.count(), 2, "{}", report.text(false));
-    let none = look(serde_json::json!([]));
-    expect(
-        &none,
-        &["pool."],
-        &[(
-            "pool.discovery",
-            "demo",
-            Fail,
-            "found no replica",
-            "selector",
-        )],
-    );
-}
-
-/// Of a pool with discovery only those that the file lists are compared: the others come and go.
-#[test]
-fn what_was_discovered_is_not_in_the_file() {
-    let fleet = Fleet::start("not-in-file", |_| {});
-    let listed = fleet.yaml();
-    let with = |more: &str| Config::parse(&format!("{listed}{more}")).unwrap();
-    let replica =
-        |name: &str, endpoint: String| serde_json::json!({"replica": name, "endpoint": endpoint});
-    let mut all: Vec<_> = fleet
-        .engines
-        .iter()
-        .map(|engine| replica(engine.name(), engine.addr().to_string()))
-        .collect();
-    all.push(replica("pod-7", "[fd00::7]:8000".to_owned()));
-    let pages = |replicas: &[serde_json::Value]| control_plane::Pages {
-        ready: (200, String::new()),
-        metrics: String::new(),
-        status: serde_json::json!({"pools": [{"pool": "demo", "replicas": replicas}]}),
-    };
-    let look = |config: &Config, replicas: &[serde_json::Value]| {
-        let items = control_plane::judge(config, "cp", &pages(replicas), &Engines::default());
-        let mut items = items.into_iter();
-        let item = items.find(|item| item.id == "control_plane.replicas");
-        item.unwrap()
-    };
-    let discovers = with("  discovery: {dns: {name: vllm.example}}\n");
-    assert_eq!(look(&discovers, &all).status, Ok);
-    let missing = look(&discovers, &all[1..]);
-    assert!(missing.found.ends_with("does not have a"), "{missing:?}");
-    let more = look(&with(""), &all);
-    assert_eq!(more.status, Fail);
-    assert!(more.found.contains("it has pod-7, which"), "{more:?}");
 }

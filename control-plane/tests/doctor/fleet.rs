@@ -118,6 +118,16 @@ pub(crate) fn free_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
+/// Serves pages for ever. Returns their address.
+pub(crate) fn serve(runtime: &tokio::runtime::Runtime, app: axum::Router) -> String {
+    let listener = runtime
+        .block_on(tokio::net::TcpListener::bind("[::1]:0"))
+        .unwrap();
+    let address = listener.local_addr().unwrap();
+    runtime.spawn(async { axum::serve(listener, app).await.unwrap() });
+    format!("http://{address}")
+}
+
 /// The model's folder with one file changed.
 pub(crate) fn model_with(dir: &Path, file: &str, edit: impl FnOnce(String) -> String) -> PathBuf {
     let to = dir.join("model");

@@ -10,8 +10,13 @@
 
 mod cli;
 mod control;
+mod discovered;
 mod docs;
 mod engines;
+mod events;
+mod filters;
 mod fleet;
 mod gateways;
 mod places;
+mod prompts;
+mod requests;

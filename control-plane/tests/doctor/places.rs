@@ -189,12 +189,7 @@ fn serve(runtime: &tokio::runtime::Runtime, server: &'static str, app: Router) -
         std::future::ready(response)
     };
     let app = app.layer(axum::middleware::map_response(name));
-    let listener = runtime
-        .block_on(tokio::net::TcpListener::bind("[::1]:0"))
-        .unwrap();
-    let address = listener.local_addr().unwrap();
-    runtime.spawn(async { axum::serve(listener, app).await.unwrap() });
-    format!("http://{address}")
+    super::fleet::serve(runtime, app)
 }
 
 #[test]

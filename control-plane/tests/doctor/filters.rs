@@ -1,0 +1,193 @@
+//! What a gateway's filter says of itself, as in `gateways`: faults of its own, each.
+
+use prefix_picker::doctor::Report;
+use prefix_picker::doctor::Status::{Fail, Ok, Skipped, Warn};
+use prefix_picker::doctor::envoy::{Pages, judge};
+use serde_json::json;
+
+use super::fleet::expect;
+use super::gateways::{check, config, look, pages, remove, settings};
+
+#[test]
+fn wrong_token() {
+    let wrong = |pages: &mut Pages| settings(pages, |s| s["control_plane"]["token"] = json!("old"));
+    check(
+        wrong,
+        "gateway.token",
+        Fail,
+        "none of the control plane's",
+        "`tokens`",
+    );
+    // As the filter counts it.
+    check(
+        |pages| {
+            let ok = "polls_total_result=_=ok_=_: 6";
+            assert!(pages.stats.contains(ok));
+            pages.stats = pages.stats.replace(ok, "polls_total_result=_=ok_=_: 0");
+            let refused = "polls_total_result=_=unauthorized_=_: ";
+            pages.stats = pages
+                .stats
+                .replace(&format!("{refused}0"), &format!("{refused}12"));
+        },
+        "gateway.sync",
+        Fail,
+        "12 times",
+        "control_plane.token",
+    );
+}
+
+/// What follows from a control plane that is not there is said once; a wrong token is not of that.
+#[test]
+fn no_control_plane_is_told_once() {
+    let look = |edit: &dyn Fn(&mut Pages)| {
+        let mut pages = pages();
+        edit(&mut pages);
+        let items = judge(&config(), "gw", &pages, Some("control_plane.ready"));
+        Report {
+            items,
+            ..Report::default()
+        }
+    };
+    let no_polls = |pages: &mut Pages| {
+        figure(pages, "table_age_seconds", 90);
+        figure(pages, "sync_polls_total_result=_=ok_=_", 0);
+    };
+    let report = look(&no_polls);
+    expect(&report, &["gateway."], &[]);
+    for id in ["gateway.sync", "gateway.table_age"] {
+        let item = report.items.iter().find(|item| item.id == id).unwrap();
+        assert_eq!(item.status, Skipped, "{item:?}");
+        assert!(item.found.ends_with("see control_plane.ready"), "{item:?}");
+    }
+    expect(&look(&|_| {}), &["gateway."], &[]);
+    let refused = look(&|pages| {
+        no_polls(pages);
+        let line = "wasmcustom.prefix_picker_filter_sync_polls_total_result=_=unauthorized_=_: 4\n";
+        pages.stats.push_str(line);
+    });
+    expect(
+        &refused,
+        &["gateway."],
+        &[(
+            "gateway.sync",
+            "gw",
+            Fail,
+            "the token is not valid",
+            "token",
+        )],
+    );
+}
+
+/// A figure of the filter's is another one.
+fn figure(pages: &mut Pages, name: &str, value: u64) {
+    let mut found = false;
+    let line = |line: &str| match line.split_once(": ") {
+        Some((full, _)) if full.ends_with(name) => {
+            found = true;
+            format!("{full}: {value}\n")
+        }
+        _ => format!("{line}\n"),
+    };
+    pages.stats = pages.stats.lines().map(line).collect();
+    assert!(found, "no {name}");
+}
+
+#[test]
+fn figures_of_the_filter() {
+    check(
+        |pages| figure(pages, "table_age_seconds", 90),
+        "gateway.table_age",
+        Fail,
+        "90 s ago",
+        "gateway.sync",
+    );
+    check(
+        |pages| figure(pages, "filter_sync_loads_total", 0),
+        "gateway.sync",
+        Fail,
+        "no table has come",
+        "/readyz",
+    );
+    check(
+        |pages| figure(pages, ".vm_reload", 3),
+        "gateway.traps",
+        Warn,
+        "3 times",
+        "log",
+    );
+    let missed = |pages: &mut Pages| {
+        figure(pages, "filter_named_total", 100);
+        figure(pages, "filter_missed_override_total", 40);
+    };
+    check(
+        missed,
+        "gateway.missed_override",
+        Warn,
+        "40 of 100",
+        "gateway.endpoints",
+    );
+}
+
+#[test]
+fn standalone_needs_no_control_plane() {
+    let report = look(|pages| {
+        settings(pages, |s| {
+            remove(s, "control_plane");
+            s["standalone"] = json!({"pools": []});
+        });
+    });
+    expect(&report, &["gateway."], &[]);
+    let skipped = report.items.iter().filter(|item| item.status == Skipped);
+    assert_eq!(skipped.count(), 4, "{}", report.text(false));
+}
+
+/// A filter that is told to do less than it could is named, since one forgotten costs all of it.
+#[test]
+fn left_in_shadow_or_off() {
+    for (name, value, fault) in [
+        ("mode", json!("off"), "mode off"),
+        ("mode", json!("shadow"), "mode shadow"),
+        ("percent", json!(0), "0 percent"),
+    ] {
+        check(
+            |pages| settings(pages, |s| s[name] = value),
+            "gateway.filter",
+            Warn,
+            fault,
+            "`mode` and `percent`",
+        );
+    }
+    let report = look(|pages| {
+        settings(pages, |s| {
+            s["percent"] = json!(5);
+            s["path_prefixes"] = json!(["/api"]);
+        });
+    });
+    let item = report.items.iter().find(|item| item.id == "gateway.filter");
+    let item = item.unwrap();
+    assert_eq!(item.status, Ok);
+    assert!(
+        item.found
+            .ends_with("mode enforce of 5 percent, only paths below /api"),
+        "{}",
+        item.found
+    );
+}
+
+/// Nobody has polled in its first seconds: that is no fault.
+#[test]
+fn just_started() {
+    for (name, value) in [
+        ("state", json!("INITIALIZING")),
+        ("uptime_current_epoch", json!("2s")),
+    ] {
+        let report = look(|pages| {
+            pages.server_info[name] = value;
+            pages.stats = String::new();
+        });
+        let sync = report.items.iter().find(|item| item.id == "gateway.sync");
+        let sync = sync.unwrap();
+        assert_eq!(sync.status, Skipped, "{sync:?}");
+        assert!(sync.found.contains("just started"), "{sync:?}");
+    }
+}
