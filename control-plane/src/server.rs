@@ -113,9 +113,12 @@ async fn ready(State(shared): State<Arc<Shared>>) -> Response {
         .into_response()
 }
 
-async fn metrics(State(shared): State<Arc<Shared>>) -> Response {
+async fn metrics(State(shared): State<Arc<Shared>>, headers: HeaderMap) -> Response {
     let text = shared.metrics.render(&shared.engine);
-    ([(header::CONTENT_TYPE, METRICS_TYPE)], text).into_response()
+    match gzip::packed(text.into_bytes(), gzip::is_accepted(&headers)) {
+        Ok(text) => ([(header::CONTENT_TYPE, METRICS_TYPE)], text).into_response(),
+        Err(error) => (StatusCode::INTERNAL_SERVER_ERROR, format!("{error}\n")).into_response(),
+    }
 }
 
 /// A LoRA adapter whose weights were replaced in place, from the same path: no engine tells of it.

@@ -51,27 +51,30 @@ async fn who_asks_for_gzip_gets_it() {
 
     let running = Running::start("status-gzip", 0).await;
     running.until_ready().await;
-    let ask = |coding: &'static str| {
-        let url = format!("{}/v1/status", running.base);
+    let ask = |path: &'static str, coding: &'static str| {
+        let url = format!("{}{path}", running.base);
         let request = running.client.get(url).header("accept-encoding", coding);
         async move {
             let response = request.send().await.unwrap();
             let coded = response.headers().get("content-encoding").cloned();
             assert_eq!(response.headers()["vary"], "accept-encoding");
-            assert_eq!(response.headers()["content-type"], "application/json");
+            let is_json = response.headers()["content-type"] == "application/json";
+            assert_eq!(is_json, path == "/v1/status");
             (coded, response.bytes().await.unwrap())
         }
     };
-    let (coded, plain) = ask("br, gzip;q=0").await;
+    let (coded, plain) = ask("/v1/status", "br, gzip;q=0").await;
     assert_eq!(coded, None);
     let told: Value = serde_json::from_slice(&plain).unwrap();
-    let (coded, bytes) = ask("br, gzip").await;
+    let (coded, bytes) = ask("/v1/status", "br, gzip").await;
     assert_eq!(coded.unwrap(), "gzip");
-    let mut unpacked = Vec::new();
-    flate2::read::GzDecoder::new(&*bytes)
-        .read_to_end(&mut unpacked)
-        .unwrap();
-    let packed: Value = serde_json::from_slice(&unpacked).unwrap();
+    let unpack = |bytes: &[u8]| {
+        let mut text = String::new();
+        let mut decoder = flate2::read::GzDecoder::new(bytes);
+        decoder.read_to_string(&mut text).unwrap();
+        text
+    };
+    let packed: Value = serde_json::from_str(&unpack(&bytes)).unwrap();
     assert_eq!(packed["pools"], told["pools"]);
     assert!(
         bytes.len() * 3 < plain.len(),
@@ -79,6 +82,11 @@ async fn who_asks_for_gzip_gets_it() {
         bytes.len(),
         plain.len()
     );
+    // As Prometheus asks.
+    let (coded, bytes) = ask("/metrics", "gzip").await;
+    assert_eq!(coded.unwrap(), "gzip");
+    assert!(unpack(&bytes).ends_with("# EOF\n"));
+    assert_eq!(ask("/metrics", "identity").await.0, None);
     running.stop().await;
 }
 
