@@ -268,13 +268,24 @@ impl Config {
     /// # Errors
     /// All that is wrong with it.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
-        let value = yaml::read(text).map_err(|message| {
-            ConfigError::Invalid(vec![FieldError {
-                path: String::new(),
-                message,
-            }])
-        })?;
-        read::config(&value).map_err(ConfigError::Invalid)
+        match Self::parse_partly(text) {
+            (Some(config), errors) if errors.is_empty() => Ok(config),
+            (_, errors) => Err(ConfigError::Invalid(errors)),
+        }
+    }
+
+    /// What can be read of a file's text, and all that is wrong with it, for who looks for more that is wrong.
+    /// Fields that are wrong have their defaults: nobody may run by it.
+    #[must_use]
+    pub fn parse_partly(text: &str) -> (Option<Self>, Vec<FieldError>) {
+        let of_the_whole = |message| FieldError {
+            path: String::new(),
+            message,
+        };
+        match yaml::read(text) {
+            Ok(value) => read::config(&value),
+            Err(message) => (None, vec![of_the_whole(message)]),
+        }
     }
 
     /// All configured replicas with their pool's position. Those that are discovered come besides.

@@ -22,6 +22,17 @@ fn run(args: &[&str]) -> Output {
     program().args(args).stdin(Stdio::null()).output().unwrap()
 }
 
+fn run_with(args: &[&str], input: &str) -> Output {
+    let mut command = program();
+    command.args(args).stdin(Stdio::piped());
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    stdin.write_all(input.as_bytes()).unwrap();
+    drop(stdin);
+    child.wait_with_output().unwrap()
+}
+
 fn code(args: &[&str]) -> i32 {
     let output = run(args);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
@@ -467,6 +478,20 @@ fn every_file_that_is_missing_is_told_with_its_field() {
         "pools[0].discovery.kubernetes.kubeconfig",
         "pools[0].model_dir",
     ];
+    assert_eq!(paths, wanted, "{told}");
+
+    // Nothing hides behind a field that is wrong, and what stands for such a field was not asked for.
+    let yaml = yaml.replace("data_dir: /dev/null/state", "data_dir: 7\nlog_format: xml");
+    let yaml = yaml.replace("models: [m]", "models: [m]\n  nodels: [m]");
+    let told = run_with(&["check", "-", "--json"], &yaml);
+    assert_eq!(told.status.code(), Some(2));
+    let told: Value = serde_json::from_slice(&told.stdout).unwrap();
+    let errors = told["errors"].as_array().unwrap();
+    let mut paths: Vec<&str> = errors.iter().map(|e| e["path"].as_str().unwrap()).collect();
+    paths.sort_unstable();
+    let mut wanted = wanted.to_vec();
+    wanted.extend(["log_format", "pools[0].nodels"]);
+    wanted.sort_unstable();
     assert_eq!(paths, wanted, "{told}");
 }
 

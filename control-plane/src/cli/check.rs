@@ -9,7 +9,7 @@ pub(super) mod files;
 
 use super::BAD_ARGUMENTS;
 use super::chain::chain;
-use crate::config::{Config, ConfigError};
+use crate::config::{Config, FieldError, PoolConfig};
 use crate::parts;
 
 /// The form of `--json`. A field that is added keeps it; one that changes or goes does not.
@@ -28,7 +28,7 @@ engine is asked: `prefix-picker doctor` does that.
 Exit codes: 0 it can be used; 2 it cannot: each error has the field's path, what was found and what was
 expected.")]
 pub struct Args {
-    /// The configuration file (YAML)
+    /// The configuration file (YAML); `-` is standard input
     #[arg(value_name = "FILE", required_unless_present = "config")]
     file: Option<PathBuf>,
     /// The same
@@ -58,6 +58,15 @@ pub(super) struct Problem {
     /// The field, like `pools[0].models`; empty for the file as a whole.
     pub(super) path: String,
     pub(super) message: String,
+}
+
+impl From<FieldError> for Problem {
+    fn from(error: FieldError) -> Self {
+        Self {
+            path: error.path,
+            message: error.message,
+        }
+    }
 }
 
 /// Checks and prints.
@@ -90,59 +99,74 @@ fn look(file: &Path) -> Found {
         pools: 0,
         replicas: 0,
     };
-    let whole = |message: String| Problem {
-        path: String::new(),
-        message,
+    let text = if file == Path::new("-") {
+        std::io::read_to_string(std::io::stdin())
+    } else {
+        std::fs::read_to_string(file)
     };
-    match Config::load(file) {
-        Ok(config) => {
-            found.pools = config.pools.len();
-            found.replicas = config.replicas().count();
-            let mut errors = files::of_all(&config);
-            for (number, pool) in config.pools.iter().enumerate() {
-                let place = format!("pools[{number}]");
-                let missing = files::of_pool(pool, &place);
-                let complete = missing.is_empty();
-                errors.extend(missing);
-                found.notes.extend(pool.discovery.as_ref().map(|discovery| {
-                    let (pool, by) = (&pool.name, discovery.described());
-                    format!("pool {pool}: replicas are discovered: {by}")
-                }));
-                if !complete {
-                    continue;
-                }
-                match parts::load(pool) {
-                    Ok(parts) => {
-                        found
-                            .notes
-                            .extend(parts::obstacles(&parts.profile).map(|(what, why)| {
-                                format!(
-                                    "pool {}: {what} by history, not by events: {why}",
-                                    pool.name
-                                )
-                            }))
-                    }
-                    Err(error) => errors.push(Problem {
-                        path: place,
-                        message: chain(&error),
-                    }),
-                }
+    match text {
+        Ok(text) => {
+            let (config, errors) = Config::parse_partly(&text);
+            found.errors = errors.into_iter().map(Problem::from).collect();
+            if let Some(config) = config {
+                look_at_files(&config, &mut found);
             }
-            found.errors = errors;
         }
-        Err(ConfigError::Invalid(errors)) => {
-            let problems = errors.into_iter().map(|error| Problem {
-                path: error.path,
-                message: error.message,
-            });
-            found.errors = problems.collect();
-        }
-        Err(ConfigError::Unreadable { source, .. }) => {
-            found.errors = vec![whole(format!("cannot be read: {source}"))];
-        }
+        Err(error) => found.errors.push(Problem {
+            path: String::new(),
+            message: format!("cannot be read: {error}"),
+        }),
     }
     found.ok = found.errors.is_empty();
     found
+}
+
+/// The files that it names, also where other fields are wrong: all errors are told at once.
+fn look_at_files(config: &Config, found: &mut Found) {
+    found.pools = config.pools.len();
+    found.replicas = config.replicas().count();
+    let wrong: Vec<String> = found.errors.iter().map(|e| e.path.clone()).collect();
+    let is_wrong = |path: &str| wrong.iter().any(|wrong| wrong == path);
+    let mut more = files::of_all(config);
+    // A pool that is no map is left out: the others have other numbers then.
+    let in_place = (0..=config.pools.len()).all(|number| !is_wrong(&format!("pools[{number}]")));
+    for (number, pool) in config.pools.iter().enumerate().filter(|_| in_place) {
+        let place = format!("pools[{number}]");
+        let missing = files::of_pool(pool, &place);
+        // What is loaded depends on all of a pool's fields but these.
+        let others = ["replicas", "discovery"].map(|field| format!("{place}.{field}"));
+        let loads = missing.is_empty()
+            && !wrong.iter().any(|wrong| {
+                wrong.starts_with(&place) && !others.iter().any(|other| wrong.starts_with(other))
+            });
+        more.extend(missing);
+        found.notes.extend(pool.discovery.as_ref().map(|discovery| {
+            let (pool, by) = (&pool.name, discovery.described());
+            format!("pool {pool}: replicas are discovered: {by}")
+        }));
+        if loads {
+            match of_model(pool) {
+                Ok(notes) => found.notes.extend(notes),
+                Err(message) => more.push(Problem {
+                    path: place,
+                    message,
+                }),
+            }
+        }
+    }
+    // Where a field is wrong, what stands in its place was not asked for.
+    more.retain(|error| !is_wrong(&error.path));
+    found.errors.extend(more);
+}
+
+/// Loads what a pool's prompts are made with. Returns what works less well with it, or what is wrong.
+fn of_model(pool: &PoolConfig) -> Result<Vec<String>, String> {
+    let parts = parts::load(pool).map_err(|error| chain(&error))?;
+    let name = &pool.name;
+    let obstacles = parts::obstacles(&parts.profile);
+    let said = obstacles
+        .map(|(what, why)| format!("pool {name}: {what} by history, not by events: {why}"));
+    Ok(said.collect())
 }
 
 fn say(found: &Found) -> anyhow::Result<()> {

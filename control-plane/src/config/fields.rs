@@ -33,12 +33,24 @@ impl Errors {
 }
 
 fn quoted(value: &Value) -> String {
-    let text = value.to_string();
+    let text = shown(&value.to_string());
     if text.chars().count() <= QUOTED_MAX {
         return text;
     }
     let head: String = text.chars().take(QUOTED_MAX).collect();
     format!("{head}…")
+}
+
+/// With what could hide or turn text around on a terminal told by its number.
+fn shown(text: &str) -> String {
+    let mut shown = String::with_capacity(text.len());
+    for char in text.chars() {
+        match char {
+            '"' | '\'' | '\\' => shown.push(char),
+            _ => shown.extend(char.escape_debug()),
+        }
+    }
+    shown
 }
 
 /// The fields of one mapping.
@@ -68,7 +80,7 @@ impl<'a> Fields<'a> {
                 Some(near) => format!("unknown field; did you mean `{near}`?"),
                 None => format!("unknown field; known are {}", known.join(", ")),
             };
-            errors.add(&fields.at(name), hint);
+            errors.add(&fields.at(&shown(name)), hint);
         }
         Some(fields)
     }
@@ -329,6 +341,17 @@ fn edits(a: &str, b: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn values_are_shown_as_they_are_written() {
+        for (value, expected) in [
+            ("pool-ä", "\"pool-ä\""),
+            ("it's", "\"it's\""),
+            ("a\u{202e}b\u{1b}[2J", r#""a\u{202e}b\u001b[2J""#),
+        ] {
+            assert_eq!(quoted(&Value::from(value)), expected);
+        }
+    }
 
     #[test]
     fn edit_distances() {

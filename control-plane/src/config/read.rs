@@ -77,14 +77,11 @@ const HTTP: &str = "a URL like http://10.0.0.7:8000/metrics";
 const LEVEL: &str =
     "error, warn, info, debug, trace, off, or a filter like info,prefix_picker::discovery=debug";
 
-/// Reads the whole file.
-pub(super) fn config(value: &Value) -> Result<Config, Vec<FieldError>> {
+/// Reads the whole file: what can be read of it, and all errors. Fields that are wrong have their defaults.
+pub(super) fn config(value: &Value) -> (Option<Config>, Vec<FieldError>) {
     let mut errors = Errors::default();
     let config = top(value, &mut errors);
-    match config {
-        Some(config) if errors.0.is_empty() => Ok(config),
-        _ => Err(errors.0),
-    }
+    (config, errors.0)
 }
 
 fn top(value: &Value, errors: &mut Errors) -> Option<Config> {
