@@ -30,8 +30,7 @@ def route(prefix, cluster, retry=None):
     if retry:
         action["retry_policy"] = {
             "num_retries": 2,
-            "retry_on": retry + ",retriable-status-codes",
-            "retriable_status_codes": [503],
+            "retry_on": retry,
             "retry_host_predicate": [PREVIOUS_HOSTS],
             "host_selection_retry_max_attempts": 5,
         }

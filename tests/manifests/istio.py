@@ -69,6 +69,10 @@ def apply(bootstrap, patch, extensions):
             # Discovery needs istiod; what it would bring is put in its place.
             assert "config_discovery" in value, value
             chain.insert(at, {"name": value["name"], "typed_config": extensions[value["name"]]})
+        case ("HTTP_ROUTE", "MERGE"):
+            assert match["routeConfiguration"] == {"vhost": {"route": {"action": "ROUTE"}}}
+            for host in network["typed_config"]["route_config"]["virtual_hosts"]:
+                host["routes"] = [merged(route, value) if "route" in route else route for route in host["routes"]]
         case ("CLUSTER", "ADD"):
             static["clusters"].append(value)
         case ("CLUSTER", "MERGE"):

@@ -151,6 +151,15 @@ class Same(unittest.TestCase):
             removed = [m["remove"] for ms in found(bootstrap, "mutations") for m in ms]
             self.assertEqual(removed, ["x-gateway-destination-endpoint"], name)
 
+    def test_an_engine_that_dies_or_is_busy_is_tried_elsewhere(self):
+        for name, bootstrap in self.bootstraps():
+            policies = [p for hosts in found(bootstrap, "virtual_hosts") for p in found(hosts, "retry_policy")]
+            self.assertTrue(policies, name)
+            for policy in policies:
+                wanted = {"connect-failure", "refused-stream", "reset", "retriable-status-codes"}
+                self.assertLessEqual(wanted, set(policy["retry_on"].split(",")), name)
+                self.assertEqual((policy["retriable_status_codes"], policy["num_retries"]), ([503], 2), name)
+
     def test_the_plugin_s_name_is_in_metrics(self):
         for name, bootstrap in self.bootstraps():
             plugins = [c for c in found(bootstrap, "config") if "vm_config" in c]
