@@ -153,6 +153,9 @@ macro_rules! metrics {
                 }
             }
 
+            #[cfg(test)]
+            const NAMES: &[&str] = &[$($name),*];
+
             fn forget_families(&self, labels: &ReplicaLabels) {
                 $(self.$field.forget(labels);)*
             }
@@ -409,4 +412,25 @@ pub fn unix_seconds() -> f64 {
     SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .map_or(0.0, |since| since.as_secs_f64())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_metric_is_documented() {
+        let docs = include_str!("../../docs/operations.md");
+        let words: Vec<&str> = docs
+            .split(|char: char| !char.is_ascii_alphanumeric() && char != '_')
+            .map(|word| word.trim_start_matches("prefix_picker_"))
+            .map(|word| word.trim_end_matches("_total"))
+            .collect();
+        for name in Metrics::NAMES
+            .iter()
+            .chain(&["build_info", "kv_event_lag_seconds"])
+        {
+            assert!(words.contains(name), "{name} is not in docs/operations.md");
+        }
+    }
 }
