@@ -178,6 +178,7 @@ metrics! {
     pub last_seq: GaugeByReplica = "replica_last_seq", "Number of the last batch applied";
     pub connected: GaugeByReplica = "replica_connected", "Whether the event connection stands";
     pub synced: GaugeByReplica = "replica_synced", "Whether what is known of the replica follows its engine";
+    pub events_pass_by: GaugeByReplica = "replica_events_pass_by", "1 while the replica's live events do not come though the connection stands: only replays bring them";
     replica_blocks: GaugeByReplica = "replica_blocks", "Engine blocks held";
     replica_state: Family<StateLabels, Gauge> = "replica_state", "1 for the state the replica is in";
     replica_prefill: GaugeByReplica = "replica_prefill_tokens_per_second", "Prompt tokens that the replica computes per second as learned, 0: not learned";

@@ -3,6 +3,7 @@
 //! | part | what it does |
 //! |---|---|
 //! | [`machine`] | decides: pure, no I/O, no clock; [`signals`] are its inputs and outputs |
+//! | `hearing` | notices that what is published passes by |
 //! | [`live`] | drains the engine's PUB socket, whatever happens, so that the engine is never held up |
 //! | [`replay`] | asks the engine's ROUTER socket for what was missed |
 //!
@@ -18,6 +19,7 @@ use tokio::sync::mpsc;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
+mod hearing;
 pub mod live;
 pub mod machine;
 pub mod replay;
@@ -65,6 +67,9 @@ pub trait Sink: Send + 'static {
     fn reset(&self, why: Loss);
     /// What is known follows the engine, or no longer does.
     fn synced(&self, synced: bool);
+    /// The engine's live events do not come though the connection stands: only replays bring them. Or they do
+    /// again.
+    fn passed_by(&self, passed_by: bool);
     /// The event connection stands or is gone.
     fn connected(&self, connected: bool);
     /// A replay was asked for.
@@ -83,6 +88,8 @@ pub async fn run(source: Source, resume: Option<Position>, sink: impl Sink) {
         replay: None,
         outputs: Vec::new(),
     };
+    // What a subscriber before this one said may be about another place.
+    driver.sink.passed_by(false);
     let mut pause = IDLE_CHECK;
     let mut idle_at = Instant::now() + pause;
     loop {
@@ -196,10 +203,21 @@ impl<S: Sink> Driver<S> {
                 Output::Replay { from, fruitless } => self.start_replay(from, fruitless),
                 Output::Reconnect => reconnect = true,
                 Output::Synced(synced) => self.sink.synced(synced),
+                Output::PassedBy(passed_by) => self.pass_by(passed_by),
             }
         }
         self.outputs = outputs;
         reconnect
+    }
+
+    fn pass_by(&self, passed_by: bool) {
+        if passed_by {
+            tracing::warn!(
+                replica = %self.source.name, topic = self.source.topic,
+                "the engine's live events do not come, only replays bring them: is `topic` one that it uses?"
+            );
+        }
+        self.sink.passed_by(passed_by);
     }
 
     fn start_replay(&mut self, from: u64, fruitless: u32) {

@@ -23,6 +23,16 @@ impl Engine {
         lock(&self.fleet).set_trouble(replica, trouble);
     }
 
+    /// A replica's live events pass by: the connection stands and does not bring them. Or they come again.
+    pub fn passed_by(&self, replica: ReplicaIndex, passed_by: bool) {
+        lock(&self.fleet).set_passed_by(replica, passed_by);
+    }
+
+    /// All that was known of a replica was dropped, since its events said so or were lost.
+    pub fn was_reset(&self, replica: ReplicaIndex) {
+        lock(&self.fleet).was_reset(replica);
+    }
+
     /// What a replica's engine serves, if that lacks one of its pool's models.
     pub fn lacks_models(&self, replica: ReplicaIndex, serves: Option<String>) {
         lock(&self.fleet).set_lacks(replica, serves);

@@ -95,6 +95,7 @@ impl Sink for ReplicaSink {
             why: why.as_str(),
         };
         self.metrics.resets.get_or_create(&labels).inc();
+        self.engine.was_reset(self.replica);
         self.engine.drop_replica(self.replica);
         if why == Loss::Restart {
             self.engine.doubt_adapters(self.replica);
@@ -111,6 +112,14 @@ impl Sink for ReplicaSink {
             .get_or_create(&self.labels)
             .set(synced.into());
         self.engine.synced(self.replica, synced);
+    }
+
+    fn passed_by(&self, passed_by: bool) {
+        self.metrics
+            .events_pass_by
+            .get_or_create(&self.labels)
+            .set(passed_by.into());
+        self.engine.passed_by(self.replica, passed_by);
     }
 
     fn connected(&self, connected: bool) {

@@ -233,6 +233,19 @@ fn replicas(all: &mut Vec<Alarm>, pool: &PoolStatus) {
             "if it lasts: check the engine's --kv-events-config, and that its `events` and `replay` ports are reached",
         );
     }
+    let passed_by = pool.replicas.iter().filter(|replica| replica.passed_by);
+    let passed_by: Vec<&ReplicaStatus> = passed_by.collect();
+    if !passed_by.is_empty() {
+        add(
+            "events_pass_by",
+            Severity::Warning,
+            format!(
+                "live KV events do not come, what is known comes by replays now and then only: {}",
+                names(&passed_by)
+            ),
+            "the replica's `topic` must be how the engine's topic begins, or left out: docs/doctor.md, \"engine.topic\"",
+        );
+    }
     let silent = pool.replicas.iter();
     let silent = silent.filter(|r| {
         let computed = r.engine.queries.saturating_sub(r.engine.hits);

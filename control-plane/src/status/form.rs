@@ -159,6 +159,12 @@ pub(super) struct ReplicaStatus {
     pub(super) engine: Engines,
     /// Since its last batch of events, in milliseconds; null: none since the start.
     pub(super) event_age_ms: Option<u64>,
+    /// Since all that was known of it was dropped last (an engine that restarted, lost events), in milliseconds;
+    /// null: never since the start.
+    pub(super) reset_age_ms: Option<u64>,
+    /// Its live events do not come though the connection stands.
+    #[serde(skip)]
+    pub(super) passed_by: bool,
     /// The engine's version, if it told.
     pub(super) version: Option<String>,
     /// What its engine serves, if that lacks one of the pool's models, and for how many seconds that is known.

@@ -55,6 +55,8 @@ pub(super) fn replica(
         recent: (&figures).into(),
         engine: details.cache.into(),
         event_age_ms: details.event_age_ms,
+        reset_age_ms: details.reset_age_ms,
+        passed_by: details.passed_by,
         version: details.version,
         lacks: details.lacks,
     };

@@ -108,7 +108,7 @@ fn a_fleet_with_traffic_is_told_as_it_is() {
         "cached_blocks": blocks, "cached_tokens": blocks * 16,
         "recent": {"requests": 4, "prompt_tokens": 4_000, "saved_tokens": 2_000, "measured": 4, "hit_rate": 0.5},
         "engine": {"queries": 200, "hits": 50, "hit_rate": 0.25},
-        "event_age_ms": 50, "version": null,
+        "event_age_ms": 50, "reset_age_ms": null, "version": null,
     });
     assert_eq!(replica, &expected);
     let fleet = &status["fleet"];
@@ -174,6 +174,10 @@ fn alarms_come_and_go() {
     b.engine.synced(A, false);
     assert_eq!(b.alarms(), ["not_followed"]);
     b.engine.synced(A, true);
+    // Its state and all figures look well.
+    b.engine.passed_by(A, true);
+    assert_eq!(b.alarms(), ["events_pass_by"]);
+    b.engine.passed_by(A, false);
     let down = Scraped {
         healthy: Some(false),
         ..Scraped::default()

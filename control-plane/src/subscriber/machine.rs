@@ -18,6 +18,7 @@ use std::collections::VecDeque;
 
 use bytes::Bytes;
 
+use super::hearing::Hearing;
 use super::signals::{Input, Loss, Output, Position, digest};
 
 /// Most batches kept while a replay runs; more are let go and replayed later.
@@ -63,6 +64,7 @@ pub struct Machine {
     given_up: bool,
     digests: VecDeque<Position>,
     synced: bool,
+    hearing: Hearing,
 }
 
 impl Machine {
@@ -82,6 +84,7 @@ impl Machine {
             given_up: false,
             digests: last.into_iter().collect(),
             synced: false,
+            hearing: Hearing::default(),
         }
     }
 
@@ -150,6 +153,9 @@ impl Machine {
     fn live(&mut self, seq: u64, payload: Bytes, out: &mut Vec<Output>) {
         if self.phase == Phase::Offline {
             return;
+        }
+        if self.hearing.heard() {
+            out.push(Output::PassedBy(false));
         }
         // One connection is one life, and numbers grow: this is another life behind the same
         // connection (a proxy).
@@ -296,6 +302,9 @@ impl Machine {
         if brought && self.checking_idle {
             // The connection did not bring what the engine published.
             out.push(Output::Reconnect);
+            if self.heard.is_none() && self.hearing.missed() {
+                out.push(Output::PassedBy(true));
+            }
         }
         if self.overflowed {
             return self.ask_again(brought, out);

@@ -72,6 +72,8 @@ pub enum Output {
     },
     /// Connect anew: this connection does not bring what is published.
     Reconnect,
+    /// Live batches pass by though the connection stands (`true`), or are heard again.
+    PassedBy(bool),
     /// What is known now does (`true`) or does not follow the engine.
     Synced(bool),
 }

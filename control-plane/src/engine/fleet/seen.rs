@@ -11,6 +11,10 @@ use crate::live::window::Window;
 pub(super) struct Seen {
     /// When its last batch of events was applied, by [`Fleet::ramp`]'s clock.
     heard_ms: Option<u64>,
+    /// Its live events do not come though the connection stands.
+    passed_by: bool,
+    /// When all that was known of it was dropped last.
+    reset_ms: Option<u64>,
     cache: Window<Counted>,
     trouble: Option<Trouble>,
     /// What its engine serves, if that lacks one of the pool's models, and since when.
@@ -47,6 +51,10 @@ pub struct Details {
     pub version: Option<String>,
     /// Since its last batch of events, in milliseconds, to the interval of scrapes.
     pub event_age_ms: Option<u64>,
+    /// Its live events do not come though the connection stands: only replays bring them.
+    pub passed_by: bool,
+    /// Since all that was known of it was dropped last, in milliseconds, as exact.
+    pub reset_age_ms: Option<u64>,
     /// Its engine's counters over the last ten minutes.
     pub cache: Counted,
     /// Why its last health check failed.
@@ -61,6 +69,21 @@ impl Fleet {
         let now_ms = self.now_ms;
         if let Some(found) = self.get(replica) {
             found.seen.heard_ms = Some(now_ms);
+        }
+    }
+
+    /// Whether its live events pass by.
+    pub(in crate::engine) fn set_passed_by(&mut self, replica: ReplicaIndex, passed_by: bool) {
+        if let Some(found) = self.get(replica) {
+            found.seen.passed_by = passed_by;
+        }
+    }
+
+    /// All that was known of a replica was dropped.
+    pub(in crate::engine) fn was_reset(&mut self, replica: ReplicaIndex) {
+        let now_ms = self.now_ms;
+        if let Some(found) = self.get(replica) {
+            found.seen.reset_ms = Some(now_ms);
         }
     }
 
@@ -99,6 +122,8 @@ impl Fleet {
             standing: found.standing,
             version: found.version.clone(),
             event_age_ms: found.seen.heard_ms.map(|at| now_ms.saturating_sub(at)),
+            passed_by: found.seen.passed_by,
+            reset_age_ms: found.seen.reset_ms.map(|at| now_ms.saturating_sub(at)),
             cache: found.seen.cache.sum(now_ms),
             trouble: found.seen.trouble,
             lacks: (found.seen.lacks.as_ref())

@@ -45,6 +45,8 @@ fn trace(machine: &mut Machine, inputs: impl IntoIterator<Item = Input>) -> Vec<
                     Output::Reset(loss) => format!("!{}", loss.as_str()),
                     Output::Replay { from, .. } => format!("r{from}"),
                     Output::Reconnect => "reconnect".into(),
+                    Output::PassedBy(true) => "passed-by".into(),
+                    Output::PassedBy(false) => "heard".into(),
                     Output::Synced(true) => "synced".into(),
                     Output::Synced(false) => "lost".into(),
                 })
@@ -338,4 +340,41 @@ fn live_batches_let_go_are_replayed() {
             (live(1, 8), "a8 synced"),
         ],
     );
+}
+
+/// A check that finds something, on a connection that then is made anew.
+fn missed(m: &mut Machine, seq: u64, end: &str) {
+    let (ask, apply) = (format!("r{}", seq - 1), format!("a{seq}"));
+    check(
+        m,
+        &[
+            (Input::Idle, &ask),
+            (replayed(1, seq - 1), ""),
+            (replayed(1, seq), &apply),
+            (Input::ReplayEnd, end),
+            (Input::Disconnected, "lost"),
+            (Input::Connected, &format!("r{seq}")),
+            (replayed(1, seq), ""),
+            (Input::ReplayEnd, "synced"),
+        ],
+    );
+}
+
+#[test]
+fn live_batches_that_pass_by_are_noticed() {
+    let mut m = synced_at(true, 5);
+    // This connection has brought some: it died.
+    missed(&mut m, 6, "reconnect");
+    missed(&mut m, 7, "reconnect");
+    missed(&mut m, 8, "reconnect");
+    missed(&mut m, 9, "reconnect passed-by");
+    // Said once, until one is heard.
+    missed(&mut m, 10, "reconnect");
+    check(&mut m, &[(live(1, 11), "heard a11"), (live(1, 12), "a12")]);
+    // Heard in between: they do come.
+    let mut m = synced_at(true, 5);
+    for seq in [6, 8, 10, 12, 14] {
+        missed(&mut m, seq, "reconnect");
+        check(&mut m, &[(live(1, seq + 1), &format!("a{}", seq + 1))]);
+    }
 }

@@ -111,6 +111,7 @@ impl World {
                 }
                 Output::Reconnect => self.blip(),
                 Output::Synced(synced) => self.synced = synced,
+                Output::PassedBy(_) => {}
             }
         }
         assert_eq!(

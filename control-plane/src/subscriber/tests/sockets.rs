@@ -142,6 +142,7 @@ struct Seen {
     resets: Vec<Loss>,
     overflows: u32,
     synced: bool,
+    passed_by: bool,
 }
 
 /// Remembers what it is told.
@@ -180,6 +181,9 @@ impl Sink for Recorder {
     }
     fn synced(&self, synced: bool) {
         self.seen.lock().unwrap().synced = synced;
+    }
+    fn passed_by(&self, passed_by: bool) {
+        self.seen.lock().unwrap().passed_by = passed_by;
     }
     fn connected(&self, _connected: bool) {}
     fn replaying(&self, _from: u64) {}
@@ -373,4 +377,31 @@ async fn a_snapshot_is_continued_or_refused() {
         assert_eq!(recorder.state().2, resets);
         task.abort();
     }
+}
+
+/// Engines publish by another topic than the one that is taken: the connection stands, and nothing comes by it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn events_of_another_topic_pass_by() {
+    let mut engine = Engine::new().await;
+    let recorder = Recorder::default();
+    let source = Source {
+        topic: "another".into(),
+        ..engine.source()
+    };
+    let task = follow(source, &recorder);
+    recorder.until("connected", |seen| seen.synced).await;
+    let deadline = tokio::time::Instant::now() + WAIT_MAX;
+    let passes_by = || recorder.seen.lock().unwrap().passed_by;
+    while !passes_by() {
+        assert!(tokio::time::Instant::now() < deadline);
+        engine.publish(true).await;
+        tokio::time::sleep(Duration::from_millis(200)).await;
+    }
+    // All the same they are known, a moment later.
+    let published = engine.published.lock().unwrap().len();
+    recorder
+        .until("by replays", |seen| seen.known.len() >= published)
+        .await;
+    assert_eq!(recorder.state().2, vec![]);
+    task.abort();
 }
