@@ -35,7 +35,6 @@ mod starts;
 mod text;
 mod who;
 
-use control_plane::Engines;
 pub use item::{Item, Problem, Report, Status};
 
 /// What to look at.
@@ -83,16 +82,16 @@ pub async fn examine(config: &Config, options: &Options) -> Result<Report, reqwe
         urls.push(control_plane::url_of(config));
     }
     let (known, mut items) = discovered::complete(config, &urls, &client).await;
-    let (replicas, control_planes, gateways) = tokio::join!(
+    let ((replicas, engines), control_planes, gateways) = tokio::join!(
         pool::examine(config, &known, options, &client, deadline),
         control_plane::look(config, &urls, &client),
         envoy::look(&options.envoy_admin, &client),
     );
     // Causes come first: what follows from them is not said again.
-    let engines = Engines::of(&replicas);
-    let control_planes = control_plane::examine(config, control_planes, &engines);
+    let mut control_planes = control_plane::examine(config, control_planes, &engines);
     let absent = control_plane::absence(&control_planes);
     let gateways = envoy::examine(&known, gateways, absent);
+    control_plane::blame_gateways(&mut control_planes, &gateways);
     items.extend(replicas);
     items.extend(control_planes);
     items.extend(gateways);

@@ -350,7 +350,7 @@ async fn engine_restarted(places: &Places, stack: &mut Stack) -> Result<()> {
     told.has(
         "control_plane.resets",
         "warn",
-        "engine-2 (1 times)",
+        "engine-2 (once)",
         "look why",
     )
 }

@@ -110,10 +110,13 @@ fn load(args: &Args) -> (Option<Config>, Vec<Problem>) {
             None
         }
     };
-    for (name, urls) in [("--url", &args.url), ("--envoy-admin", &args.envoy_admin)] {
+    for (name, urls, port) in [
+        ("--url", &args.url, 9400),
+        ("--envoy-admin", &args.envoy_admin, 9901),
+    ] {
         let wrong = urls.iter().filter(|url| !is_url(url));
         problems.extend(wrong.map(|url| {
-            let message = format!("{url}: expected an address like http://127.0.0.1:9901");
+            let message = format!("{url}: expected an address like http://127.0.0.1:{port}");
             argument(name, message)
         }));
     }

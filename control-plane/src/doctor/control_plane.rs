@@ -13,10 +13,13 @@ use super::who::{is_control_plane, who};
 use crate::config::Config;
 
 mod engines;
+mod polls;
 mod ready;
 mod replicas;
+mod resets;
 
 pub use engines::Engines;
+pub(super) use polls::blame_gateways;
 
 /// How long a page may take.
 const TIMEOUT: Duration = Duration::from_secs(5);
@@ -55,6 +58,19 @@ pub(super) struct Look {
 }
 
 const REACHABLE: &str = "control_plane.reachable";
+/// What is not known of a control plane that does not answer.
+const OTHERS: [&str; 10] = [
+    ready::ID,
+    "control_plane.replicas",
+    "control_plane.synced",
+    "control_plane.resets",
+    "control_plane.events_readable",
+    polls::ID,
+    "control_plane.tokens",
+    "control_plane.memory",
+    "control_plane.accuracy",
+    "traffic.volatile_start",
+];
 
 /// Looks at all of them.
 pub(super) async fn look(config: &Config, urls: &[String], client: &reqwest::Client) -> Vec<Look> {
@@ -76,7 +92,11 @@ pub(super) fn examine(config: &Config, looks: Vec<Look>, engines: &Engines) -> V
                 items.push(Item::ok(REACHABLE, &look.url, "answers"));
                 items.extend(judge(config, &look.url, &pages, engines));
             }
-            Err(item) => items.push(item),
+            Err(item) => {
+                items.push(item);
+                let why = format!("nothing is known of it: see {REACHABLE}");
+                items.extend(OTHERS.map(|id| Item::skipped(id, &look.url, why.as_str())));
+            }
         }
     }
     items
@@ -85,12 +105,13 @@ pub(super) fn examine(config: &Config, looks: Vec<Look>, engines: &Engines) -> V
 /// The item that says so, if none of the control planes gives gateways a table.
 pub(super) fn absence(items: &[Item]) -> Option<&'static str> {
     let of = |id: &'static str| items.iter().filter(move |item| item.id == id);
-    let is_fault = |item: &Item| item.status == Status::Fail;
-    if of(ready::ID).any(|item| !is_fault(item)) {
+    if of(ready::ID).any(|item| item.status == Status::Ok) {
         return None;
     }
     let mut faults = of(ready::ID).chain(of(REACHABLE));
-    faults.find(|item| is_fault(item)).map(|item| item.id)
+    let fault = faults.find(|item| item.status == Status::Fail);
+    // One that waits for engines that have a fault gives no table either.
+    fault.or_else(|| of(ready::ID).next()).map(|item| item.id)
 }
 
 async fn look_at(config: &Config, url: &str, client: &reqwest::Client) -> Result<Pages, Item> {
@@ -176,62 +197,21 @@ impl<'a> Figures<'a> {
 #[must_use]
 pub fn judge(config: &Config, url: &str, pages: &Pages, engines: &Engines) -> Vec<Item> {
     let figures = Figures::of(&pages.metrics);
+    let ready = ready::judge(url, &pages.ready, engines);
+    let is_ready = ready.status == Status::Ok;
     let mut items = vec![
-        ready::judge(url, &pages.ready),
+        ready,
         replicas::judge(config, url, &figures, &pages.status, engines),
     ];
     items.extend(replicas::followed(&figures, engines));
-    items.push(restarts(url, &figures));
+    items.push(resets::judge(url, &figures, &pages.status));
     items.push(unreadable(url, &figures));
-    items.push(gateways(url, &figures));
-    items.push(tokens(url, &figures));
+    items.push(polls::answered(url, &figures, is_ready));
+    items.push(polls::refused(url, &figures, &pages.status));
     items.push(memory(url, &figures));
     items.extend(accuracy(&figures));
     items.extend(super::starts::judge(&pages.metrics));
     items
-}
-
-/// Did engines begin anew, or events get lost, since the control plane runs?
-fn restarts(url: &str, figures: &Figures<'_>) -> Item {
-    const ID: &str = "control_plane.resets";
-    let resets = figures
-        .all("replica_resets_total")
-        .filter(|reset| reset.value > 0.0);
-    let mut restarted = Vec::new();
-    let mut lost = Vec::new();
-    for reset in resets {
-        let name = reset.label("replica").unwrap_or("?");
-        match reset.label("why") {
-            Some("restart") => restarted.push(format!("{name} ({} times)", reset.value)),
-            why => lost.push(format!("{name} ({}: {})", why.unwrap_or("?"), reset.value)),
-        }
-    }
-    let (restarted, lost) = (refs(&restarted), refs(&lost));
-    match (restarted.is_empty(), lost.is_empty()) {
-        (true, true) => Item::ok(
-            ID,
-            url,
-            "nothing of what was known was lost since its start",
-        ),
-        (false, true) => Item::warn(
-            ID,
-            url,
-            format!(
-                "engines were restarted, and what they held was gone: {}",
-                named(&restarted)
-            ),
-            "if it was no roll-out, look why: their logs, memory, liveness probes. Nothing is to be done here",
-        ),
-        (_, false) => Item::warn(
-            ID,
-            url,
-            format!(
-                "events were lost, and with them what was known: {}",
-                named(&lost)
-            ),
-            "give engines a replay_endpoint and a larger buffer_steps in --kv-events-config, and the replicas `replay`",
-        ),
-    }
 }
 
 fn unreadable(url: &str, figures: &Figures<'_>) -> Item {
@@ -251,49 +231,6 @@ fn unreadable(url: &str, figures: &Figures<'_>) -> Item {
         url,
         format!("events that cannot be read came from {}", named(&of)),
         "an engine of a version that this build does not know: update prefix-picker, and report what `prefix-picker decode-events` says",
-    )
-}
-
-fn gateways(url: &str, figures: &Figures<'_>) -> Item {
-    const ID: &str = "control_plane.gateways";
-    let answered = figures.all("polls_total");
-    let answered = answered.filter(|polls| {
-        matches!(
-            polls.label("result"),
-            Some("delta" | "load" | "head" | "nothing")
-        )
-    });
-    let polls: f64 = answered.map(|polls| polls.value).sum();
-    if polls == 0.0 {
-        return Item::fail(
-            ID,
-            url,
-            "no gateway has had an answer since its start",
-            "is the filter in Envoy, and does its `control_plane.cluster` lead here? See --envoy-admin",
-        );
-    }
-    let waiting = figures.sum("polls_waiting");
-    Item::ok(
-        ID,
-        url,
-        format!("{polls} polls of gateways answered, {waiting} wait for news"),
-    )
-}
-
-fn tokens(url: &str, figures: &Figures<'_>) -> Item {
-    const ID: &str = "control_plane.tokens";
-    let refused = figures.all("polls_total");
-    let refused = refused.filter(|polls| polls.label("result") == Some("unauthorized"));
-    let refused: f64 = refused.map(|polls| polls.value).sum();
-    if refused == 0.0 {
-        return Item::ok(ID, url, "no poll was refused for its token");
-    }
-    Item::warn(
-        ID,
-        url,
-        format!("{refused} polls came with a token that is not valid, or none"),
-        "a gateway has the wrong `control_plane.token`; the log names where it asks from (\"refused\"). After a rotation of \
-         tokens such counts stay until the next start",
     )
 }
 
@@ -337,6 +274,15 @@ fn accuracy(figures: &Figures<'_>) -> Vec<Item> {
             })
         })
         .collect()
+}
+
+/// "once", "twice", "3 times".
+fn times(count: f64) -> String {
+    match count {
+        1.0 => "once".to_owned(),
+        2.0 => "twice".to_owned(),
+        more => format!("{more} times"),
+    }
 }
 
 fn refs(texts: &[String]) -> Vec<&str> {

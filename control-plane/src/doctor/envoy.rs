@@ -14,7 +14,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::item::Item;
-use super::page::fetch;
+use super::page::{NoPage, fetch};
 use super::who::{Who, who};
 use crate::config::Config;
 use crate::server::auth::Tokens;
@@ -27,8 +27,27 @@ mod stats;
 
 use dump::Dump;
 
-/// So long after its start an Envoy has polled, in seconds.
-const SETTLED_S: u64 = 5;
+const REACHABLE: &str = "gateway.reachable";
+/// What is not known of a gateway whose pages cannot be read.
+const OTHERS: [&str; 15] = [
+    "gateway.version",
+    "gateway.filter",
+    "gateway.flag",
+    "gateway.failure_policy",
+    "gateway.destination_header",
+    "gateway.control_plane_cluster",
+    "gateway.token",
+    "gateway.buffer_limit",
+    "gateway.traps",
+    "gateway.sync",
+    "gateway.table_age",
+    "gateway.missed_override",
+    "gateway.clusters",
+    "gateway.override_host",
+    "gateway.endpoints",
+];
+/// One that has just started is looked at once more after so long.
+const AGAIN_AFTER: Duration = Duration::from_millis(2_500);
 /// How long a page may take: configurations of large meshes have many megabytes.
 const TIMEOUT: Duration = Duration::from_secs(8);
 /// The header by which endpoints are named.
@@ -60,8 +79,8 @@ pub(super) async fn look(urls: &[String], client: &reqwest::Client) -> Vec<Look>
         let name = url.trim_end_matches('/');
         let subject = name.strip_prefix("http://").unwrap_or(name).to_owned();
         let pages = match pages(client, name).await {
-            Ok(pages) => Ok(pages),
-            Err(why) => Err(unreachable(client, name, &subject, why).await),
+            Ok(pages) => Ok(again(client, name, pages).await),
+            Err(why) => Err(unreachable(client, name, &subject, &why).await),
         };
         looks.push(Look { subject, pages });
     }
@@ -74,31 +93,53 @@ pub(super) fn examine(
     looks: Vec<Look>,
     absent: Option<&'static str>,
 ) -> Vec<Item> {
-    const ID: &str = "gateway.reachable";
     let mut items = Vec::new();
     if looks.is_empty() {
         let why = "no --envoy-admin was given: nothing of the gateways was looked at";
-        items.push(Item::skipped(ID, "gateways", why));
+        items.push(Item::skipped(REACHABLE, "gateways", why));
     }
     for look in looks {
         match look.pages {
             Ok(pages) => {
-                items.push(Item::ok(ID, &look.subject, "the admin pages can be read"));
+                let found = "the admin pages can be read";
+                items.push(Item::ok(REACHABLE, &look.subject, found));
                 items.extend(judge(config, &look.subject, &pages, absent));
             }
-            Err(item) => items.push(item),
+            Err(item) => {
+                items.push(item);
+                let why = format!("nothing is known of it: see {REACHABLE}");
+                items.extend(OTHERS.map(|id| Item::skipped(id, &look.subject, why.as_str())));
+            }
         }
     }
     items
 }
 
-async fn unreachable(client: &reqwest::Client, url: &str, subject: &str, why: String) -> Item {
-    const ID: &str = "gateway.reachable";
+/// The pages once more, where the filter may not have polled yet: then it may have a moment later.
+async fn again(client: &reqwest::Client, url: &str, first: Pages) -> Pages {
+    let dump = Dump::of(&first.config_dump);
+    let found = filter::find(&dump);
+    let polls = found.iter().any(|found| !found.plugin.standalone);
+    if !polls || stats::unsettled(&first.stats, &Age::of(&first.server_info)).is_none() {
+        return first;
+    }
+    tokio::time::sleep(AGAIN_AFTER).await;
+    pages(client, url).await.unwrap_or(first)
+}
+
+async fn unreachable(client: &reqwest::Client, url: &str, subject: &str, why: &NoPage) -> Item {
+    const ID: &str = REACHABLE;
     const FIX: &str = "--envoy-admin is the address of Envoy's `admin` section; on Kubernetes: kubectl port-forward POD \
         19000 (Envoy Gateway) or 15000 (Istio)";
+    if why.late {
+        let fix = format!(
+            "look at Envoy's log, then restart it. If it is another program that hangs there: {FIX}"
+        );
+        return Item::fail(ID, subject, format!("{why}: it hangs"), fix);
+    }
     match who(client, url).await {
         // Those of an Envoy, but not all, or nobody that is known.
-        Who::EnvoyAdmin | Who::Other => Item::fail(ID, subject, why, FIX),
+        Who::EnvoyAdmin | Who::Other => Item::fail(ID, subject, why.to_string(), FIX),
         other => Item::fail(
             ID,
             subject,
@@ -126,22 +167,54 @@ pub fn judge(
     if !found.is_empty() {
         items.push(filter::token(subject, &found, tokens.as_ref()));
         items.extend(buffers::judge(config, subject, &dump, &found));
-        let young = has_just_started(&pages.server_info);
-        let figures = stats::judge(subject, &pages.stats, standalone, young);
-        let figures = figures.into_iter();
-        items.extend(figures.map(|item| stats::without_control_plane(item, absent)));
+        let age = Age::of(&pages.server_info);
+        let figures = stats::judge(subject, &pages.stats, standalone, &age);
+        let failed = stats::Causes::of(&items, absent);
+        items.extend(figures.into_iter().map(|item| failed.explain(item)));
     }
     items.extend(clusters::judge(config, subject, &dump, &pages.clusters));
+    complete(subject, &mut items);
     items
 }
 
-/// Its workers, and the filter in them, may not have done anything yet.
-fn has_just_started(info: &Value) -> bool {
-    let told = |name| info.get(name).and_then(Value::as_str);
-    let uptime = told("uptime_current_epoch").and_then(|text| text.strip_suffix('s'));
-    let uptime: Option<u64> = uptime.and_then(|seconds| seconds.parse().ok());
-    told("state").is_some_and(|state| state != "LIVE")
-        || uptime.is_some_and(|seconds| seconds < SETTLED_S)
+/// An item for each id: what is not there to be looked at is skipped.
+fn complete(subject: &str, items: &mut Vec<Item>) {
+    for id in OTHERS {
+        if items.iter().any(|item| item.id == id) {
+            continue;
+        }
+        let why = match id {
+            "gateway.override_host" | "gateway.endpoints" => {
+                "none of a pool's clusters is there: see gateway.clusters"
+            }
+            _ => "the filter is not there: see gateway.filter",
+        };
+        items.push(Item::skipped(id, subject, why));
+    }
+}
+
+/// How old an Envoy is: the filter's workers may not have done anything yet.
+#[derive(Clone, Copy, Debug)]
+struct Age {
+    /// Its workers run.
+    live: bool,
+    /// Since the process began, in seconds; `None`: not told.
+    seconds: Option<u64>,
+}
+
+impl Age {
+    fn of(info: &Value) -> Self {
+        let told = |name| info.get(name).and_then(Value::as_str);
+        let uptime = told("uptime_current_epoch").and_then(|text| text.strip_suffix('s'));
+        Self {
+            live: told("state").is_none_or(|state| state == "LIVE"),
+            seconds: uptime.and_then(|seconds| seconds.parse().ok()),
+        }
+    }
+
+    fn is_below(self, seconds: u64) -> bool {
+        self.seconds.is_some_and(|age| age < seconds)
+    }
 }
 
 fn version(subject: &str, info: &Value) -> Item {
@@ -169,18 +242,18 @@ fn version(subject: &str, info: &Value) -> Item {
     }
 }
 
-async fn pages(client: &reqwest::Client, url: &str) -> Result<Pages, String> {
-    let page = async |path: &str| -> Result<Vec<u8>, String> {
+async fn pages(client: &reqwest::Client, url: &str) -> Result<Pages, NoPage> {
+    let page = async |path: &str| -> Result<Vec<u8>, NoPage> {
         let at = format!("{url}{path}");
-        let page = fetch(client, &at, TIMEOUT).await;
-        let page = page.map_err(|why| why.to_string())?;
+        let page = fetch(client, &at, TIMEOUT).await?;
         match page.status {
             200 => Ok(page.body),
-            status => Err(format!("{at}: status {status}")),
+            status => Err(NoPage::other(format!("{at}: status {status}"))),
         }
     };
     let json = |path: &str, bytes: &[u8]| {
-        serde_json::from_slice(bytes).map_err(|_| format!("{url}{path}: not Envoy's JSON"))
+        serde_json::from_slice(bytes)
+            .map_err(|_| NoPage::other(format!("{url}{path}: not Envoy's JSON")))
     };
     // EDS endpoints are on the page of clusters.
     let (dump, clusters, info, stats) = tokio::join!(

@@ -41,6 +41,13 @@ impl fmt::Display for NoPage {
     }
 }
 
+impl NoPage {
+    /// Something answers, and it is not the page.
+    pub(super) fn other(why: String) -> Self {
+        Self { late: false, why }
+    }
+}
+
 /// `GET url`.
 pub(super) async fn fetch(
     client: &reqwest::Client,
@@ -71,7 +78,7 @@ pub(super) async fn fetch(
     while let Some(chunk) = response.chunk().await.map_err(failed)? {
         if page.body.len() + chunk.len() > BYTES_MAX {
             let why = format!("{url}: more than {BYTES_MAX} bytes");
-            return Err(NoPage { late: false, why });
+            return Err(NoPage::other(why));
         }
         page.body.extend_from_slice(&chunk);
     }

@@ -8,6 +8,7 @@ use tokio::task::JoinSet;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Options;
+use super::control_plane::Engines;
 use super::engine::{self, Subject};
 use super::item::Item;
 use super::probe::{self, Seen};
@@ -19,14 +20,14 @@ const SIDE_BY_SIDE: usize = 64;
 /// How long a model's files may take to be read, or fetched.
 const LOAD_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(20);
 
-/// Looks at all replicas until `deadline`. `configured` lacks those of `config` that were discovered.
+/// Looks at all replicas until `deadline`; also says which engines have faults. `configured` lacks those of `config` that were discovered.
 pub(super) async fn examine(
     configured: &Config,
     config: &Config,
     options: &Options,
     client: &reqwest::Client,
     deadline: Instant,
-) -> Vec<Item> {
+) -> (Vec<Item>, Engines) {
     let mut looks = JoinSet::new();
     let room = Arc::new(Semaphore::new(SIDE_BY_SIDE));
     let mut number = 0;
@@ -72,7 +73,7 @@ pub(super) async fn examine(
     let fleet = seen.iter();
     let fleet = fleet.filter_map(|(_, _, replica, seen)| Some((replica, seen.as_ref()?)));
     let fleet: Vec<(&ReplicaConfig, &Seen)> = fleet.collect();
-    let mut items = Vec::new();
+    let (mut items, mut engines) = (Vec::new(), Engines::default());
     for (at, (pool, (item, text))) in config.pools.iter().zip(texts).enumerate() {
         items.push(item);
         let of_pool = seen.iter().filter(|(pool, ..)| *pool == at);
@@ -88,7 +89,11 @@ pub(super) async fn examine(
                 python_hash_seed: options.python_hash_seed.as_deref(),
             };
             match seen {
-                Some(seen) => items.extend(engine::judge(&subject, seen)),
+                Some(seen) => {
+                    let of_engine = engine::judge(&subject, seen);
+                    engines.note(&pool.name, &replica.name, &of_engine);
+                    items.extend(of_engine);
+                }
                 None => items.push(Item::skipped(
                     "engine.reachable",
                     &replica.name,
@@ -101,7 +106,7 @@ pub(super) async fn examine(
             .filter_map(|(replica, seen)| Some((*replica, seen.as_ref()?)));
         items.extend(against_each_other(pool, &seen.collect::<Vec<_>>()));
     }
-    items
+    (items, engines)
 }
 
 /// The pool's prompts, and whether they can be made.

@@ -3,7 +3,7 @@
 
 /// Connections in a row that brought nothing of what a replay then did. A single one may be dead on the
 /// way, or have been made a moment too late.
-pub const MISSES_MIN: u32 = 3;
+const MISSES_MIN: u32 = 3;
 
 /// Whether what is published is heard.
 #[derive(Debug, Default)]

@@ -31,6 +31,22 @@ fn its_form_is_named_as_those_of_other_commands() {
     assert!(told.get("version").is_none());
 }
 
+/// Each argument's example is of its own kind.
+#[test]
+fn addresses_that_are_none() {
+    let fleet = Fleet::start("addresses", |_| {});
+    let file = fleet.state.0.join("config.yaml");
+    std::fs::write(&file, fleet.yaml()).unwrap();
+    let file = file.to_str().unwrap();
+    for (argument, port) in [("--url", "9400"), ("--envoy-admin", "9901")] {
+        let (output, _) = run(&["--config", file, argument, "foo"]);
+        assert_eq!(output.status.code(), Some(2));
+        let text = String::from_utf8(output.stderr).unwrap();
+        let told = format!("{argument}: foo: expected an address like http://127.0.0.1:{port}\n");
+        assert!(text.contains(&told), "{text}");
+    }
+}
+
 /// Whoever asks for JSON gets JSON, also where nothing can be looked at.
 #[test]
 fn what_cannot_be_used_is_told_in_json() {

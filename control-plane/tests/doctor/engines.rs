@@ -141,26 +141,27 @@ fn an_unhealthy_engine() {
 
 #[test]
 fn prefix_caching_off() {
-    check(
-        "caching",
-        |engine| engine.prefix_caching = false,
-        &[
-            (
-                "engine.prefix_caching",
-                "b",
-                Fail,
-                "prefix caching is off",
-                "--enable-prefix-caching",
-            ),
-            (
-                "engine.events",
-                "b",
-                Fail,
-                "nobody listens",
-                "--enable-prefix-caching",
-            ),
-        ],
+    let fleet = Fleet::start("caching", |engine| engine.prefix_caching = false);
+    let report = fleet.doctor();
+    expect(
+        &report,
+        &["engine.", "pool."],
+        &[(
+            "engine.prefix_caching",
+            "b",
+            Fail,
+            "prefix caching is off",
+            "--enable-prefix-caching",
+        )],
     );
+    for id in ["events", "topic", "replay", "event_sources"] {
+        let follows = item(&report, &format!("engine.{id}"), "b");
+        assert_eq!(follows.status, Skipped, "{follows:?}");
+        assert!(
+            follows.found.contains("see engine.prefix_caching"),
+            "{follows:?}"
+        );
+    }
 }
 
 #[test]

@@ -1,8 +1,13 @@
 //! What a gateway's filter says of itself, as in `gateways`: faults of its own, each.
 
-use prefix_picker::doctor::Report;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use axum::Router;
+use axum::routing::get;
 use prefix_picker::doctor::Status::{Fail, Ok, Skipped, Warn};
 use prefix_picker::doctor::envoy::{Pages, judge};
+use prefix_picker::doctor::{Options, Report};
 use serde_json::json;
 
 use super::fleet::expect;
@@ -79,7 +84,7 @@ fn no_control_plane_is_told_once() {
 }
 
 /// A figure of the filter's is another one.
-fn figure(pages: &mut Pages, name: &str, value: u64) {
+pub(crate) fn figure(pages: &mut Pages, name: &str, value: u64) {
     let mut found = false;
     let line = |line: &str| match line.split_once(": ") {
         Some((full, _)) if full.ends_with(name) => {
@@ -189,5 +194,107 @@ fn just_started() {
         let sync = sync.unwrap();
         assert_eq!(sync.status, Skipped, "{sync:?}");
         assert!(sync.found.contains("just started"), "{sync:?}");
+    }
+}
+
+/// It compiles the filter first, and polls then: a while without any poll is no fault, failing polls are.
+#[test]
+fn nothing_was_polled_yet() {
+    let sync = |uptime: &str, figures: &[(&str, u64)]| {
+        let report = look(|pages| {
+            pages.server_info["uptime_current_epoch"] = json!(uptime);
+            figure(pages, "sync_polls_total_result=_=ok_=_", 0);
+            for (name, value) in figures {
+                figure(pages, name, *value);
+            }
+        });
+        let mut all = report.items.into_iter();
+        all.find(|item| item.id == "gateway.sync").unwrap()
+    };
+    let refused = ("sync_polls_total_result=_=refused_=_", 3);
+    let none = sync("12s", &[]);
+    assert_eq!(none.status, Skipped, "{none:?}");
+    assert!(
+        none.found.contains("started 12 s ago") && none.found.contains("look again"),
+        "{none:?}"
+    );
+    let failing = sync("12s", &[refused]);
+    assert_eq!(failing.status, Fail, "{failing:?}");
+    assert_eq!(sync("4s", &[refused]).status, Skipped);
+    let late = sync("31s", &[]);
+    assert_eq!(late.status, Fail, "{late:?}");
+    assert!(late.found.contains("none was sent"), "{late:?}");
+    // Answered, and the table is on its way.
+    let answered = ("sync_polls_total_result=_=ok_=_", 1);
+    let no_table = ("filter_sync_loads_total", 0);
+    assert_eq!(sync("12s", &[answered, no_table]).status, Skipped);
+    assert_eq!(sync("31s", &[answered, no_table]).status, Fail);
+}
+
+/// Doctor itself looks again.
+#[test]
+fn polled_a_moment_later() {
+    let mut first = pages();
+    first.server_info["uptime_current_epoch"] = json!("4s");
+    figure(&mut first, "sync_polls_total_result=_=ok_=_", 0);
+    let looks = Arc::new(AtomicUsize::new(0));
+    let stats = move || {
+        let is_first = looks.fetch_add(1, Ordering::Relaxed) == 0;
+        std::future::ready(if is_first {
+            first.stats.clone()
+        } else {
+            pages().stats
+        })
+    };
+    let info = first.server_info.to_string();
+    let app = Router::new()
+        .route(
+            "/config_dump",
+            get(async || pages().config_dump.to_string()),
+        )
+        .route("/clusters", get(async || pages().clusters.to_string()))
+        .route("/server_info", get(async || info))
+        .route("/stats", get(stats));
+    let runtime = tokio::runtime::Runtime::new().unwrap();
+    let admin = super::fleet::serve(&runtime, app);
+    let options = Options {
+        envoy_admin: vec![admin.clone()],
+        probe: false,
+        ..Options::default()
+    };
+    let report = super::fleet::run(&config(), &options);
+    let subject = admin.strip_prefix("http://").unwrap();
+    let sync = super::fleet::item(&report, "gateway.sync", subject);
+    assert_eq!(sync.status, Ok, "{sync:?}");
+}
+
+/// What leaves a filter without answers is told once.
+#[test]
+fn polls_that_lead_nowhere_are_one_fault() {
+    let silent = |pages: &mut Pages| {
+        figure(pages, "table_age_seconds", 90);
+        figure(pages, "sync_polls_total_result=_=ok_=_", 0);
+    };
+    let misspelt = |pages: &mut Pages| {
+        silent(pages);
+        figure(pages, "sync_polls_total_result=_=refused_=_", 7);
+        settings(pages, |s| s["control_plane"]["cluster"] = json!("nowhere"));
+    };
+    let wrong_token = |pages: &mut Pages| {
+        silent(pages);
+        figure(pages, "sync_polls_total_result=_=unauthorized_=_", 7);
+        settings(pages, |s| s["control_plane"]["token"] = json!("old"));
+    };
+    for (report, id) in [
+        (look(misspelt), "gateway.control_plane_cluster"),
+        (look(wrong_token), "gateway.token"),
+    ] {
+        let faults = super::fleet::faults(&report, &["gateway."]);
+        let ids: Vec<_> = faults.iter().map(|item| item.id).collect();
+        assert_eq!(ids, [id], "{}", report.text(false));
+        let sync = super::fleet::item(&report, "gateway.sync", "gw");
+        assert_eq!(sync.status, Skipped, "{sync:?}");
+        assert!(sync.found.contains("7 times"), "{sync:?}");
+        assert!(sync.found.ends_with(&format!("see {id}")), "{sync:?}");
     }
 }

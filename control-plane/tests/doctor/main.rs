@@ -9,6 +9,7 @@
 )] // a test
 
 mod cli;
+mod consequences;
 mod control;
 mod discovered;
 mod docs;

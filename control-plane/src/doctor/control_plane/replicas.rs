@@ -88,33 +88,35 @@ fn difference(replica: &ReplicaConfig, told: &Value) -> Option<String> {
     (has != wanted).then(|| format!("{name} with {} (configured: {})", rank(has), rank(wanted)))
 }
 
+/// A replica's pool and name.
+fn who<'a>(sample: &Sample<'a>) -> Option<(&'a str, &'a str)> {
+    Some((sample.label("pool")?, sample.label("replica")?))
+}
+
 fn states(url: &str, figures: &Figures<'_>, engines: &Engines) -> Item {
     let states = figures
         .all("replica_state")
         .filter(|state| state.value > 0.0);
     let states: Vec<&Sample<'_>> = states.collect();
-    let count = |word: &str| {
-        states
-            .iter()
-            .filter(|state| state.label("state") == Some(word))
-            .count()
+    let of = |word: &'static str| {
+        let of = states.iter().copied();
+        of.filter(move |state| state.label("state") == Some(word))
     };
-    let names = |word: &str| -> Vec<&str> {
-        let of = states
-            .iter()
-            .filter(|state| state.label("state") == Some(word));
-        of.filter_map(|state| state.label("replica")).collect()
+    let names = |of: &[(&str, &str)]| -> String {
+        named(&of.iter().map(|(_, name)| *name).collect::<Vec<_>>())
     };
-    let (down, draining) = (names("down"), names("draining"));
+    let draining: Vec<_> = of("draining").filter_map(who).collect();
     // What an engine lacks is told of the engine.
-    let (rightly, wrongly): (Vec<&str>, Vec<&str>) =
-        down.iter().partition(|name| engines.is_gone(name));
-    let rightly = match rightly.as_slice() {
-        [] => String::new(),
-        names => format!(
+    let down = of("down").filter_map(who);
+    let (rightly, wrongly): (Vec<_>, Vec<_>) =
+        down.partition(|(pool, name)| engines.is_gone(pool, name));
+    let rightly = if rightly.is_empty() {
+        String::new()
+    } else {
+        format!(
             "; down as their engines are (see engine.reachable): {}",
-            named(names)
-        ),
+            names(&rightly)
+        )
     };
     if !wrongly.is_empty() {
         return Item::fail(
@@ -124,7 +126,7 @@ fn states(url: &str, figures: &Figures<'_>, engines: &Engines) -> Item {
                 "{} of {} replicas are down, though their engines were not found so: {}{rightly}",
                 wrongly.len(),
                 states.len(),
-                named(&wrongly)
+                names(&wrongly)
             ),
             "see engine.reachable: /health and /metrics must answer the control plane",
         );
@@ -135,7 +137,7 @@ fn states(url: &str, figures: &Figures<'_>, engines: &Engines) -> Item {
             url,
             format!(
                 "draining, so that they get nothing: {}{rightly}",
-                named(&draining)
+                names(&draining)
             ),
             "`prefix-picker undrain REPLICA` once they shall get requests again",
         );
@@ -146,43 +148,53 @@ fn states(url: &str, figures: &Figures<'_>, engines: &Engines) -> Item {
         format!(
             "{} replicas: {} ready, {} warming{rightly}",
             states.len(),
-            count("ready"),
-            count("warming")
+            of("ready").count(),
+            of("warming").count()
         ),
     )
 }
 
 /// Are the replicas' events followed?
 pub(super) fn followed(figures: &Figures<'_>, engines: &Engines) -> Vec<Item> {
-    const ID: &str = "control_plane.synced";
-    let is_on = |family: &str, name: &str| {
-        let mut all = figures.all(family);
-        all.any(|sample| sample.label("replica") == Some(name) && sample.value > 0.0)
-    };
-    let states = figures
-        .all("replica_state")
-        .filter(|state| state.value > 0.0);
-    states
-        .filter_map(|state| state.label("replica"))
-        .map(|name| {
-            if is_on("replica_synced", name) {
-                return Item::ok(ID, name, "its events are followed");
-            }
-            if let Some(why) = engines.why_unknown(name) {
-                return Item::skipped(ID, name, why);
-            }
-            let (found, fix) = if is_on("replica_connected", name) {
-                (
-                    "its events are not caught up with: nothing is known of what it holds",
-                    "see engine.replay; without a replay socket it takes until events have come for a while",
-                )
-            } else {
-                (
-                    "no connection to its events: nothing is known of what it holds",
-                    "see engine.events; the control plane must reach the replica's `events` from where it runs",
-                )
-            };
-            Item::fail(ID, name, found, fix)
-        })
+    let states = figures.all("replica_state");
+    let states = states.filter(|state| state.value > 0.0);
+    let all = states.filter_map(who);
+    all.map(|(pool, name)| followed_one(figures, engines, pool, name))
         .collect()
+}
+
+fn followed_one(figures: &Figures<'_>, engines: &Engines, pool: &str, name: &str) -> Item {
+    const ID: &str = "control_plane.synced";
+    let is_on = |family: &str| {
+        let mut all = figures.all(family);
+        all.any(|sample| who(sample) == Some((pool, name)) && sample.value > 0.0)
+    };
+    let (synced, connected) = (is_on("replica_synced"), is_on("replica_connected"));
+    let why = if synced {
+        engines.why_late(pool, name)
+    } else {
+        engines.why_unknown(pool, name, connected)
+    };
+    if let Some(why) = why {
+        return Item::skipped(ID, name, why);
+    }
+    let (found, fix) = if is_on("replica_events_pass_by") {
+        (
+            "its live events do not come, though the connection stands: what is known of it comes by replays, late",
+            "see engine.topic; if that is ok, the control plane runs with another `topic`: restart it with this configuration",
+        )
+    } else if synced {
+        return Item::ok(ID, name, "its events are followed");
+    } else if connected {
+        (
+            "its events are not caught up with: nothing is known of what it holds",
+            "see engine.replay; without a replay socket it takes until events have come for a while",
+        )
+    } else {
+        (
+            "no connection to its events: nothing is known of what it holds",
+            "see engine.events; the control plane must reach the replica's `events` from where it runs",
+        )
+    };
+    Item::fail(ID, name, found, fix)
 }

@@ -21,6 +21,11 @@ pub(super) fn config_label<'a>(
     line.label(label)
 }
 
+/// Whether the engine says that it caches no prefixes.
+pub(super) fn is_off(subject: &Subject<'_>, seen: &Seen) -> bool {
+    config_label(subject, seen, "enable_prefix_caching") == Some("False")
+}
+
 /// Cached tokens as `usage` tells them.
 fn cached_tokens(usage: &Value) -> Option<u64> {
     usage

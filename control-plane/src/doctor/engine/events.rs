@@ -13,6 +13,8 @@ pub(super) const SWITCH_ON: &str = "start the engine with --enable-prefix-cachin
     \"publisher\":\"zmq\",\"endpoint\":\"tcp://*:5557\",\"replay_endpoint\":\"tcp://*:5558\"}', and let `events` name that port";
 
 const NO_EVENTS: &str = "no events: see engine.events";
+/// Said of all that follows from caching being off.
+pub(super) const NO_CACHING: &str = "no events without prefix caching: see engine.prefix_caching";
 const SWAPPED: &str = "the same fault: see engine.events";
 const COMES_FIRST: &str = "these are another replica's events: see engine.events";
 
@@ -62,6 +64,15 @@ fn is_publisher(replayed: Option<&Replayed>) -> bool {
 
 pub(super) fn judge(subject: &Subject<'_>, seen: &Seen) -> Vec<Item> {
     let name = &subject.replica.name;
+    let is_silent = match (&seen.events, &seen.requests) {
+        (Err(peer), _) => matches!(peer, Peer::Nobody | Peer::Unknown),
+        (Ok(()), requests) => requests.as_ref().is_some_and(|r| r.heard.batches == 0),
+    };
+    let no_events = if is_silent && caching::is_off(subject, seen) {
+        NO_CACHING
+    } else {
+        NO_EVENTS
+    };
     match owner(subject, seen) {
         Some((other, theirs)) => vec![
             another(subject, seen.requests.as_ref(), other, theirs),
@@ -75,13 +86,17 @@ pub(super) fn judge(subject: &Subject<'_>, seen: &Seen) -> Vec<Item> {
             },
         ],
         None => vec![
-            events(subject, seen),
+            if no_events == NO_CACHING {
+                Item::skipped(EVENTS, name, NO_CACHING)
+            } else {
+                events(subject, seen)
+            },
             match &seen.events {
-                Err(Peer::Nobody) => Item::skipped(TOPIC, name, NO_EVENTS),
+                Err(Peer::Nobody) => Item::skipped(TOPIC, name, no_events),
                 _ => topic(subject, seen),
             },
             match &seen.events {
-                _ if seen.nobody_publishes() => Item::skipped(REPLAY, name, NO_EVENTS),
+                _ if seen.nobody_publishes() => Item::skipped(REPLAY, name, no_events),
                 Err(_) if is_publisher(seen.replay.as_ref()) => {
                     Item::skipped(REPLAY, name, SWAPPED)
                 }
@@ -95,7 +110,7 @@ pub(super) fn judge(subject: &Subject<'_>, seen: &Seen) -> Vec<Item> {
 fn owner<'a>(subject: &Subject<'a>, seen: &Seen) -> Option<(&'a ReplicaConfig, &'a Requests)> {
     let requests = seen.requests.as_ref().filter(|r| r.stored.is_none())?;
     let others = subject.fleet.iter();
-    let mut others = others.filter(|(replica, _)| replica.name != subject.replica.name);
+    let mut others = others.filter(|(replica, _)| !std::ptr::eq(*replica, subject.replica));
     others.find_map(|(replica, seen)| {
         let theirs = seen.requests.as_ref()?;
         requests

@@ -1,5 +1,6 @@
 //! The filter's own figures.
 
+use super::Age;
 use crate::doctor::item::{Item, Status};
 
 /// Beyond this age nobody believes that the table is kept.
@@ -7,8 +8,16 @@ const AGE_MAX_S: u64 = 5;
 /// Overrides missed beyond this share of those named, one in so many, are no accident.
 const MISSED_SHARE: u64 = 100;
 
+/// So long after its start an Envoy's polls are answered, in seconds.
+const SETTLED_S: u64 = 5;
+/// So long after its start it has polled at all: first it compiles the filter, which takes the longer the busier
+/// the machine is.
+const POLLS_WITHIN_S: u64 = 30;
+
 /// How a refused token is told.
 const REFUSED: &str = "all polls are refused";
+/// How polls end that are not answered, but for a wrong token.
+const FAILURES: [&str; 4] = ["refused", "reset", "status", "bad_answer"];
 
 /// Figures by their names, tags and all.
 struct Stats<'a>(&'a str);
@@ -27,20 +36,44 @@ impl Stats<'_> {
         let end = format!("prefix_picker_filter_sync_polls_total_result=_={result}_=_");
         self.get(&end).unwrap_or(0)
     }
+
+    /// Tables taken.
+    fn loads(&self) -> u64 {
+        self.get("prefix_picker_filter_sync_loads_total")
+            .unwrap_or(0)
+    }
 }
 
-/// `young`: it may not have polled yet.
-pub(super) fn judge(subject: &str, stats: &str, standalone: bool, young: bool) -> Vec<Item> {
+/// Why polls say nothing yet, if Envoy has started so lately that they cannot.
+pub(super) fn unsettled(stats: &str, age: &Age) -> Option<String> {
+    let stats = Stats(stats);
+    let answered = stats.polls("ok");
+    let failed = FAILURES.into_iter().chain(["unauthorized"]);
+    let failed: u64 = failed.map(|result| stats.polls(result)).sum();
+    if answered == 0 && (!age.live || age.is_below(SETTLED_S)) {
+        return Some("Envoy has just started: look again".to_owned());
+    }
+    let seconds = age.seconds.filter(|_| age.is_below(POLLS_WITHIN_S))?;
+    if answered == 0 && failed == 0 {
+        return Some(format!(
+            "Envoy started {seconds} s ago, and the filter has not polled yet: look again"
+        ));
+    }
+    (answered > 0 && stats.loads() == 0)
+        .then(|| format!("Envoy started {seconds} s ago, and no table has come yet: look again"))
+}
+
+pub(super) fn judge(subject: &str, stats: &str, standalone: bool, age: &Age) -> Vec<Item> {
+    let unsettled = unsettled(stats, age);
     let stats = Stats(stats);
     let mut items = vec![traps(subject, &stats)];
     let quiet = if standalone {
-        Some("standalone: there is no table")
+        Some("standalone: there is no table".to_owned())
     } else {
-        let is_silent = young && stats.polls("ok") == 0;
-        is_silent.then_some("Envoy has just started: look again")
+        unsettled
     };
     if let Some(why) = quiet {
-        items.push(Item::skipped("gateway.sync", subject, why));
+        items.push(Item::skipped("gateway.sync", subject, why.as_str()));
         items.push(Item::skipped("gateway.table_age", subject, why));
     } else {
         items.push(sync(subject, &stats));
@@ -50,17 +83,40 @@ pub(super) fn judge(subject: &str, stats: &str, standalone: bool, young: bool) -
     items
 }
 
-/// What follows from a control plane that is not there is not said again.
-pub(super) fn without_control_plane(item: Item, absent: Option<&'static str>) -> Item {
-    let follows = item.status == Status::Fail
-        && matches!(item.id, "gateway.sync" | "gateway.table_age")
-        && !item.found.starts_with(REFUSED);
-    match absent {
-        Some(id) if follows => {
-            let found = format!("{}. No control plane serves it: see {id}", item.found);
-            Item::skipped(item.id, &item.subject, found)
+/// What leaves a gateway without answers.
+pub(super) struct Causes {
+    /// The gateway's own fault.
+    own: Option<&'static str>,
+    /// The item that says that there is no control plane.
+    absent: Option<&'static str>,
+}
+
+impl Causes {
+    /// `items`: the gateway's, before those about its polls.
+    pub(super) fn of(items: &[Item], absent: Option<&'static str>) -> Self {
+        let is_own = |item: &&Item| {
+            item.status == Status::Fail
+                && matches!(item.id, "gateway.control_plane_cluster" | "gateway.token")
+        };
+        Self {
+            own: items.iter().find(is_own).map(|item| item.id),
+            absent,
         }
-        _ => item,
+    }
+
+    /// What follows from a fault is not said as another.
+    pub(super) fn explain(&self, item: Item) -> Item {
+        let follows =
+            item.status == Status::Fail && matches!(item.id, "gateway.sync" | "gateway.table_age");
+        let no_control_plane = self.absent.filter(|_| !item.found.starts_with(REFUSED));
+        let found = match (self.own, no_control_plane) {
+            (Some(id), _) if follows => format!("{}: see {id}", item.found),
+            (None, Some(id)) if follows => {
+                format!("{}. No control plane serves it: see {id}", item.found)
+            }
+            _ => return item,
+        };
+        Item::skipped(item.id, &item.subject, found)
     }
 }
 
@@ -80,8 +136,7 @@ fn traps(subject: &str, stats: &Stats<'_>) -> Item {
 fn sync(subject: &str, stats: &Stats<'_>) -> Item {
     const ID: &str = "gateway.sync";
     let (ok, unauthorized) = (stats.polls("ok"), stats.polls("unauthorized"));
-    let others =
-        ["refused", "reset", "status", "bad_answer"].map(|result| (result, stats.polls(result)));
+    let others = FAILURES.map(|result| (result, stats.polls(result)));
     let failed: u64 = others.iter().map(|(_, count)| count).sum();
     if unauthorized > 0 && ok == 0 {
         return Item::fail(
@@ -110,11 +165,7 @@ fn sync(subject: &str, stats: &Stats<'_>) -> Item {
             "does the cluster of `control_plane.cluster` lead to the control plane, and does it run?",
         );
     }
-    if stats
-        .get("prefix_picker_filter_sync_loads_total")
-        .unwrap_or(0)
-        == 0
-    {
+    if stats.loads() == 0 {
         return Item::fail(
             ID,
             subject,
