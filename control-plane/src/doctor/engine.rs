@@ -58,6 +58,11 @@ pub fn judge(subject: &Subject<'_>, seen: &Seen) -> Vec<Item> {
     items
 }
 
+/// Of a replica that nobody has looked at.
+pub(super) fn not_looked_at(name: &str, why: &str) -> Vec<Item> {
+    hung::only(Item::skipped("engine.reachable", name, why), name, why)
+}
+
 fn reachable(name: &str, replica: &ReplicaConfig, seen: &Seen) -> Item {
     const ID: &str = "engine.reachable";
     let fix = |what: &str| {

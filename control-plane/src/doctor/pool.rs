@@ -94,8 +94,7 @@ pub(super) async fn examine(
                     engines.note(&pool.name, &replica.name, &of_engine);
                     items.extend(of_engine);
                 }
-                None => items.push(Item::skipped(
-                    "engine.reachable",
+                None => items.extend(engine::not_looked_at(
                     &replica.name,
                     "the time was over before this replica was looked at: more by --time",
                 )),

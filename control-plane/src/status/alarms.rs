@@ -243,7 +243,8 @@ fn replicas(all: &mut Vec<Alarm>, pool: &PoolStatus) {
                 "live KV events do not come, what is known comes by replays now and then only: {}",
                 names(&passed_by)
             ),
-            "the replica's `topic` must be how the engine's topic begins, or left out: docs/doctor.md, \"engine.topic\"",
+            "the replica's `topic` must be how the engine's topic begins, or left out, and `events` of the same engine as \
+             `replay`: docs/doctor.md, \"engine.topic\"",
         );
     }
     let silent = pool.replicas.iter();

@@ -2,8 +2,8 @@
 //! So it is with a `topic` that the engine does not use.
 
 /// Connections in a row that brought nothing of what a replay then did. A single one may be dead on the
-/// way, or have been made a moment too late.
-const MISSES_MIN: u32 = 3;
+/// way, or have been heeded a moment too late.
+const MISSES_MIN: u32 = 2;
 
 /// Whether what is published is heard.
 #[derive(Debug, Default)]

@@ -1,6 +1,7 @@
 //! One fault, one fail: what only follows from a fault is skipped, and names the item that has it.
 
 use std::net::TcpListener;
+use std::time::Duration;
 
 use prefix_picker::config::Config;
 use prefix_picker::doctor::Status::{Fail, Ok, Skipped, Warn};
@@ -96,6 +97,11 @@ fn a_wrong_topic() {
     assert_eq!(synced.status, Skipped, "{synced:?}");
     assert!(synced.found.ends_with("see engine.topic"), "{synced:?}");
     assert_eq!(item(&report, "control_plane.synced", "a").status, Ok);
+    // The events are of an engine that is silent: that is told of the engine, too.
+    let mut engines = Engines::default();
+    engines.note("demo", "b", &[Item::fail("engine.events", "b", "x", "y")]);
+    let report = judged(&running.config, &pages_of(&running), &engines);
+    expect(&report, &["control_plane."], &[]);
     // The file is mended, the control plane runs on with the old one.
     let report = judged(&running.config, &pages_of(&running), &Engines::default());
     expect(
@@ -267,6 +273,25 @@ fn all_ids_are_there() {
         }
     }
     assert!(looked_up > 25, "{looked_up}");
+}
+
+/// And of replicas for which there was no time.
+#[test]
+fn all_ids_of_an_engine_are_there() {
+    let fleet = Fleet::start("no-time", |_| {});
+    let options = Options {
+        time: Duration::ZERO,
+        ..Options::default()
+    };
+    let report = run(&fleet.config(), &options);
+    let listed = super::docs::listed().into_iter();
+    // Sources are told by some engines only.
+    let ids = listed.filter(|id| id.starts_with("engine.") && !id.ends_with("_sources"));
+    for id in ids {
+        let found = item(&report, &id, "b");
+        assert_eq!(found.status, Skipped, "{found:?}");
+        assert!(found.found.contains("--time"), "{found:?}");
+    }
 }
 
 /// The same of a gateway without the filter.

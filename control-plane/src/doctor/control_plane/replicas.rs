@@ -170,7 +170,8 @@ fn followed_one(figures: &Figures<'_>, engines: &Engines, pool: &str, name: &str
         all.any(|sample| who(sample) == Some((pool, name)) && sample.value > 0.0)
     };
     let (synced, connected) = (is_on("replica_synced"), is_on("replica_connected"));
-    let why = if synced {
+    let passes_by = is_on("replica_events_pass_by");
+    let why = if synced && !passes_by {
         engines.why_late(pool, name)
     } else {
         engines.why_unknown(pool, name, connected)
@@ -178,10 +179,11 @@ fn followed_one(figures: &Figures<'_>, engines: &Engines, pool: &str, name: &str
     if let Some(why) = why {
         return Item::skipped(ID, name, why);
     }
-    let (found, fix) = if is_on("replica_events_pass_by") {
+    let (found, fix) = if passes_by {
         (
             "its live events do not come, though the connection stands: what is known of it comes by replays, late",
-            "see engine.topic; if that is ok, the control plane runs with another `topic`: restart it with this configuration",
+            "see engine.topic and engine.events; if they are ok, the control plane runs with another `topic` or `events`: restart \
+             it with this configuration",
         )
     } else if synced {
         return Item::ok(ID, name, "its events are followed");

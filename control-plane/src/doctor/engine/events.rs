@@ -235,7 +235,11 @@ fn topic(subject: &Subject<'_>, seen: &Seen) -> Item {
             TOPIC,
             name,
             format!("events come with topic {told}, taken are those that begin with {wanted:?}"),
-            format!("set the replica's `topic` to {told}, or leave it out"),
+            if topics.contains("") {
+                "leave the replica's `topic` out".to_owned()
+            } else {
+                format!("set the replica's `topic` to {told}, or leave it out")
+            },
         )
     }
 }
