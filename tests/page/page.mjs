@@ -197,12 +197,14 @@ async function fits(page, width, what) {
   assert.deepEqual(broken, [], `${what}: broken words`);
 }
 
-async function fitsAPhone() {
-  for (const [width, colorScheme, names] of [[375, "light"], [375, "dark"], [320, "light"], [375, "light", "long"], [320, "dark", "long"]]) {
-    const page = await open({ viewport: { width, height: 812 }, deviceScaleFactor: 2, isMobile: true, hasTouch: true, colorScheme });
-    const name = ["phone", width === 375 ? "" : width, colorScheme === "dark" ? "dark" : "", names].filter(Boolean).join("-");
+async function fitsEveryScreen() {
+  for (const [width, colorScheme, names] of [[375, "light"], [375, "dark"], [320, "light"], [375, "light", "long"], [320, "dark", "long"], [1360, "light", "long"], [1000, "light", "long"]]) {
+    const isMobile = width < 620;
+    const page = await open({ viewport: { width, height: 812 }, deviceScaleFactor: isMobile ? 2 : 1, isMobile, hasTouch: isMobile, colorScheme });
+    const name = [isMobile ? "phone" : "wide", width === 375 ? "" : width, colorScheme === "dark" ? "dark" : "", names].filter(Boolean).join("-");
     if (names) {
-      await page.route("**/v1/status*", async (route) => route.fulfill({ json: withLongNames(await (await route.fetch({ url: `${base}/v1/status` })).json()) }));
+      const told = withLongNames(await status());
+      await page.route("**/v1/status*", (route) => route.fulfill({ json: told }));
       await page.reload();
       await page.waitForFunction(() => document.querySelector("#alarms li.warning .fix")?.textContent.startsWith("f-"));
       assert.match(await text(page, "#alarms"), /\(since \d+ \w+, \d\d:\d\d\)/);
@@ -214,6 +216,8 @@ async function fitsAPhone() {
     await picture(page, `${name}-replicas`);
     await page.locator("#decisions-title").scrollIntoViewIfNeeded();
     await picture(page, `${name}-below`);
+    // It asks all the time, also while it is closed.
+    await page.unrouteAll({ behavior: "ignoreErrors" });
     await page.context().close();
   }
 }
@@ -251,7 +255,7 @@ try {
   await isMadeOfTheRightElements(page);
   await canBeUsedByKeyboard(page);
   await isReadableInTheDark(page);
-  await fitsAPhone();
+  await fitsEveryScreen();
   await saysThatTheControlPlaneIsGone(page);
   await beginsAnewWithNothing(page);
   assert.deepEqual(problems, []);
