@@ -399,6 +399,9 @@ fn faults_that_are_over() {
     assert_eq!(ids(&over), Vec::<&str>::new());
     let tokens = item(&over, "control_plane.tokens", "cp");
     assert!(
-        tokens.found.contains("3 polls") && tokens.found.contains("none in the last 5 minutes")
+        tokens.found.contains("3 polls")
+            && tokens
+                .found
+                .contains("no poll was refused in the last 5 minutes")
     );
 }

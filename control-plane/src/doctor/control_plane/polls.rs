@@ -68,7 +68,7 @@ pub(super) fn refused(url: &str, figures: &Figures<'_>, status: &Value) -> Item 
         return Item::ok(
             ID,
             url,
-            format!("{found}, none in the last {minutes} minutes"),
+            format!("no poll was refused in the last {minutes} minutes; before that, {found}"),
         );
     }
     Item::warn(
