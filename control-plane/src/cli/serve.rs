@@ -80,7 +80,7 @@ fn log_to_stderr(config: &Config) -> anyhow::Result<()> {
         // failure, with all of what cannot be parsed: pods' environments; the DNS client each odd answer. What
         // failed is told by us.
         _ => EnvFilter::try_new(format!(
-            "zeromq=warn,kube_client=off,hickory_net=off,{}",
+            "zeromq=warn,kube_client=off,hickory_net=off,rustls_platform_verifier=off,{}",
             config.log_level
         ))?,
     };

@@ -6,7 +6,6 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use kube::api::Api;
 use kube::core::{ApiResource, GroupVersionKind};
 use tokio::sync::mpsc;
 use tokio::time::Instant;
@@ -14,14 +13,22 @@ use tokio::time::Instant;
 use super::{Failure, Kind, News};
 use crate::config::{DiscoveryConfig, KubernetesConfig, PodPort, Pods};
 
+mod ask;
 pub mod client;
+mod look;
+pub mod object;
 pub mod pods;
 pub mod pool;
+mod selects;
+mod unread;
 mod watch;
 
-use client::{Cluster, failure};
+use client::Cluster;
+use look::find_pool;
 use pods::{Pod, PodObject, Ports, found};
-use pool::{PoolObject, Selection, VERSIONS};
+use pool::Selection;
+use selects::{Means, Selects};
+use unread::Unreadable;
 use watch::{Event, Told, Watch, Which};
 
 /// Pause before a client that could not be made, or a pool that is not there, is tried again.
@@ -61,25 +68,29 @@ struct Follower {
     wanted_port: Option<PodPort>,
     news: mpsc::Sender<News>,
     cluster: Cluster,
-    /// The pool that says which pods, and what it last said.
-    selects: Option<(Watch<PoolObject>, Option<Selection>)>,
+    /// The pool that says which pods.
+    selects: Option<Selects>,
     watch: Option<Watch<PodObject>>,
     ports: Ports,
-    pods: BTreeMap<String, Pod>,
+    listed: Listed,
     /// A list that is coming in.
-    fresh: Option<BTreeMap<String, Pod>>,
+    fresh: Option<Listed>,
     /// The list has been whole once since the selector was last changed.
     whole: bool,
     /// When what has changed is told.
     due: Option<Instant>,
-    /// The list of pools that comes in has it.
-    pool_listed: bool,
-    /// Why watches do not work, until they do: a list that comes between does not make up for that.
+    /// Why the pods' watch does not work, until it does: a list that comes between does not make up for that.
     broken: Option<Failure>,
-    /// What keeps the pool that says which pods from being followed.
-    unfollowed: Option<Failure>,
     /// Pods without the port, as last logged.
     without: Vec<String>,
+}
+
+/// What is listed.
+#[derive(Default)]
+struct Listed {
+    pods: BTreeMap<String, Pod>,
+    /// Of these, the pod is as it was, if it was.
+    unread: Unreadable,
 }
 
 impl Follower {
@@ -111,13 +122,11 @@ impl Follower {
                 ports: ports(of.port.as_ref(), &[]),
                 prefix,
             },
-            pods: BTreeMap::new(),
+            listed: Listed::default(),
             fresh: None,
             whole: false,
             due: None,
-            pool_listed: true,
             broken: None,
-            unfollowed: None,
             without: Vec::new(),
             cluster,
         };
@@ -125,8 +134,7 @@ impl Follower {
             (Pods::Labels(labels), _) => follower.watch_pods(labels),
             (Pods::InferencePool(_), None) => {}
             (Pods::InferencePool(name), Some(resource)) => {
-                let watch = Watch::new(&follower.cluster, &resource, Which::Named(name));
-                follower.selects = Some((watch, None));
+                follower.selects = Some(Selects::new(&follower.cluster, resource, name));
             }
         }
         Ok(follower)
@@ -137,6 +145,8 @@ impl Follower {
         let resource = ApiResource::from_gvk_with_plural(&kind, "pods");
         let labelled = Which::Labels(labels);
         self.watch = Some(Watch::new(&self.cluster, &resource, labelled));
+        // It was the last one's.
+        self.broken = None;
         self.whole = false;
         self.fresh = None;
         self.due = None;
@@ -147,7 +157,7 @@ impl Follower {
             let due = self.due;
             let done = tokio::select! {
                 event = next(self.watch.as_mut()) => self.pod_event(event).await,
-                event = next(self.selects.as_mut().map(|(watch, _)| watch)) => self.pool_event(event).await,
+                event = pool_news(self.selects.as_mut()) => self.pool_event(event).await,
                 () = at(due) => self.tell_list().await,
             };
             if done.is_none() {
@@ -159,84 +169,73 @@ impl Follower {
     /// `None`: nobody listens any more.
     async fn pod_event(&mut self, event: Told<PodObject>) -> Option<()> {
         match event {
-            Ok(Event::Init) => self.fresh = Some(BTreeMap::new()),
+            Ok(Event::Init) => self.fresh = Some(Listed::default()),
             Ok(Event::InitApply(object)) => {
                 if let (Some(pod), Some(fresh)) = (Pod::of(object), &mut self.fresh) {
-                    fresh.insert(pod.name().to_owned(), pod);
+                    fresh.pods.insert(pod.name().to_owned(), pod);
                 }
             }
             Ok(Event::InitDone) => {
-                self.pods = self.fresh.take().unwrap_or_default();
+                self.listed = self.fresh.take().unwrap_or_default();
                 self.whole = true;
                 self.changed();
             }
             Ok(Event::Apply(object)) => {
                 if let Some(pod) = Pod::of(object) {
-                    self.pods.insert(pod.name().to_owned(), pod);
+                    self.listed.unread.remove(pod.name());
+                    self.listed.pods.insert(pod.name().to_owned(), pod);
                     self.changed();
                 }
             }
-            Ok(Event::Delete(object)) => {
-                if let Some(name) = object.metadata.name {
-                    self.pods.remove(&name);
+            Ok(Event::Delete(name)) => {
+                self.listed.unread.remove(&name);
+                self.listed.pods.remove(&name);
+                self.changed();
+            }
+            Ok(Event::Unread(unread)) => {
+                if let Some(fresh) = &mut self.fresh {
+                    let before = unread
+                        .name
+                        .as_ref()
+                        .and_then(|name| self.listed.pods.get(name));
+                    let before = before.map(|pod| (pod.name().to_owned(), pod.clone()));
+                    fresh.pods.extend(before);
+                    fresh.unread.insert(unread);
+                } else {
+                    self.listed.unread.insert(unread);
                     self.changed();
                 }
             }
-            Ok(Event::Works) => self.works(),
-            Err(why) => self.failed(why).await?,
+            Ok(Event::Works) => {
+                self.broken = None;
+                self.changed();
+            }
+            Err(why) => {
+                if !why.kind.is_passing() {
+                    self.broken = Some(why.clone());
+                }
+                tell(&self.news, self.pool, why).await?;
+            }
         }
         Some(())
     }
 
-    async fn pool_event(&mut self, event: Told<PoolObject>) -> Option<()> {
-        let unfollowed = match event {
-            Ok(Event::Apply(object) | Event::InitApply(object)) => {
-                self.pool_listed = true;
-                match Selection::of(&object.spec) {
-                    Ok(selection) => {
-                        if self.unfollowed.take().is_some() {
-                            self.changed();
-                        }
-                        self.select(selection);
-                        return Some(());
-                    }
-                    Err(why) => Failure {
-                        kind: Kind::Empty,
-                        text: format!("the InferencePool cannot be followed: {why}"),
-                    },
-                }
+    async fn pool_event(&mut self, news: selects::News) -> Option<()> {
+        let means = self.selects.as_mut().map(|selects| selects.take(news));
+        match means {
+            None | Some(Means::Nothing) => {}
+            Some(Means::Changed) => self.changed(),
+            Some(Means::Selected(selection)) => {
+                self.changed();
+                self.select(selection);
             }
-            Ok(Event::Delete(_)) => pool_is_gone(),
-            Ok(Event::Init) => {
-                self.pool_listed = false;
-                return Some(());
-            }
-            Ok(Event::InitDone) if !self.pool_listed => pool_is_gone(),
-            Ok(Event::InitDone) => return Some(()),
-            Ok(Event::Works) => {
-                self.works();
-                return Some(());
-            }
-            Err(why) => return self.failed(why).await,
-        };
-        self.unfollowed = Some(unfollowed.clone());
-        tell(&self.news, self.pool, unfollowed).await
-    }
-
-    async fn failed(&mut self, why: Failure) -> Option<()> {
-        if !why.kind.is_passing() {
-            self.broken = Some(why.clone());
+            Some(Means::Fails(why)) => tell(&self.news, self.pool, why).await?,
         }
-        tell(&self.news, self.pool, why).await
-    }
-
-    fn works(&mut self) {
-        self.broken = None;
-        self.changed();
+        Some(())
     }
 
     fn select(&mut self, selection: Selection) {
-        let Some((_, last)) = &mut self.selects else {
+        let Some(Selects { last, .. }) = &mut self.selects else {
             return;
         };
         if last.as_ref() == Some(&selection) {
@@ -264,7 +263,7 @@ impl Follower {
 
     async fn tell_list(&mut self) -> Option<()> {
         self.due = None;
-        let (found, without) = found(self.pods.values(), &self.ports, &self.config);
+        let (found, without) = found(self.listed.pods.values(), &self.ports, &self.config);
         if without != self.without {
             if !without.is_empty() {
                 tracing::warn!(pods = without.join(", "), ports = ?self.ports.ports, "pods without this port are left out");
@@ -272,38 +271,11 @@ impl Follower {
             self.without = without;
         }
         let mut news = News::list(self.pool, found);
-        news.partly = self.unfollowed.clone().or_else(|| self.broken.clone());
+        let pool = self.selects.as_ref().and_then(Selects::fails);
+        let failure = pool.or(self.broken.as_ref()).cloned();
+        news.partly = failure.or_else(|| self.listed.unread.failure());
         self.news.send(news).await.ok()
     }
-}
-
-fn pool_is_gone() -> Failure {
-    Failure {
-        kind: Kind::NotFound,
-        text: "the InferencePool was deleted: its pods are followed as before".to_owned(),
-    }
-}
-
-/// The version in which the pool is there.
-async fn find_pool(cluster: &Cluster, name: &str) -> Result<ApiResource, Failure> {
-    for version in VERSIONS {
-        let resource = pool::resource(version);
-        let api: Api<PoolObject> = cluster.api(&resource);
-        match api.get(name).await {
-            Ok(_) => return Ok(resource),
-            Err(kube::Error::Api(status)) if status.code == 404 => {}
-            Err(error) => return Err(failure(&error, "inferencepools", "get", &cluster.namespace)),
-        }
-    }
-    let versions = VERSIONS.map(|(group, version)| format!("{group}/{version}"));
-    Err(Failure {
-        kind: Kind::NotFound,
-        text: format!(
-            "no InferencePool {name:?} in namespace {:?} (looked for {})",
-            cluster.namespace,
-            versions.join(" and ")
-        ),
-    })
 }
 
 /// The configuration's port, else those that the pool targets, else the usual one.
@@ -312,6 +284,13 @@ fn ports(wanted: Option<&PodPort>, targeted: &[u16]) -> Vec<PodPort> {
         Some(port) => vec![port.clone()],
         None if targeted.is_empty() => vec![PodPort::Number(SERVE_PORT)],
         None => targeted.iter().map(|port| PodPort::Number(*port)).collect(),
+    }
+}
+
+async fn pool_news(selects: Option<&mut Selects>) -> selects::News {
+    match selects {
+        Some(selects) => selects.next().await,
+        None => std::future::pending().await,
     }
 }
 

@@ -1,21 +1,18 @@
 //! An API server in memory: list and watch of pods and InferencePools over HTTP, and what can go wrong.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use axum::Router;
-use axum::body::{Body, Bytes};
-use axum::extract::{Path, Query, State};
-use axum::http::{StatusCode, header};
-use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde_json::{Value, json};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::watch;
 
-/// Time between bookmarks.
-const BOOKMARKS: Duration = Duration::from_millis(200);
+mod answers;
+
+use answers::{pods, pool, pools, status};
 
 /// One change.
 #[derive(Clone)]
@@ -35,14 +32,49 @@ struct Inner {
     compacted: u64,
     /// 410 is the answer's status, and not an event in it.
     gone_as_status: bool,
-    refuse: Option<u16>,
+    /// Who is refused, and how: the first that fits.
+    refusals: Vec<Refusal>,
     /// What a watch is answered with, and ends.
-    watch_body: Option<&'static str>,
+    watch_body: Option<String>,
+    /// Objects of a page at most, where the client would take more.
+    page_max: Option<usize>,
+    /// Every page of a list has the token of the first.
+    repeats_pages: bool,
     delay: Duration,
     lists: u64,
     watches: u64,
+    /// When somebody was refused.
+    refused: Vec<Instant>,
     /// Kinds that are served.
     pools_of: Option<&'static str>,
+}
+
+/// An answer that is none of those asked for.
+#[derive(Clone)]
+pub(crate) struct Refusal {
+    /// Of lists and watches, those whose path or query has this.
+    pub(crate) of: String,
+    /// Of watches alone, those from this version or an older one.
+    pub(crate) until_version: Option<u64>,
+    pub(crate) code: u16,
+    pub(crate) status: Value,
+    pub(crate) headers: Vec<(&'static str, String)>,
+}
+
+impl Refusal {
+    /// As API servers refuse.
+    pub(crate) fn new(of: &str, code: u16) -> Self {
+        let message = format!(
+            "{of} is forbidden: User \"system:serviceaccount:ml:pp\" cannot list it in the namespace \"ml\""
+        );
+        Self {
+            of: of.to_owned(),
+            until_version: None,
+            code,
+            status: status(code, &message),
+            headers: Vec::new(),
+        }
+    }
 }
 
 /// See the module.
@@ -138,8 +170,14 @@ impl Api {
         self.put("pods", name, None);
     }
 
-    /// An InferencePool in the one group that is served.
+    /// An InferencePool in the one group that is served: of another one, all are gone.
     pub(crate) fn set_pool(&self, group: &'static str, name: &str, spec: Value) {
+        let served = self.with(|inner| inner.pools_of);
+        if served.is_some_and(|served| served != group) {
+            self.delete_pool(name);
+            self.with(|inner| inner.pools_of = None);
+            self.disconnect();
+        }
         self.with(|inner| inner.pools_of = Some(group));
         let pool = json!({"apiVersion": format!("{group}/v1"), "kind": "InferencePool",
             "metadata": {"name": name, "namespace": "ml"}, "spec": spec});
@@ -170,12 +208,44 @@ impl Api {
 
     /// Every request is answered with this status.
     pub(crate) fn refuse(&self, status: Option<u16>) {
-        self.with(|inner| inner.refuse = status);
+        let all = status.map(|code| Refusal::new("", code));
+        self.refuse_some(all.into_iter().collect());
+    }
+
+    /// These are refused, and nothing else.
+    pub(crate) fn refuse_some(&self, refusals: Vec<Refusal>) {
+        self.with(|inner| inner.refusals = refusals);
+    }
+
+    /// Watches from a version that anybody was told up to now are refused like this. What is listed is newer.
+    pub(crate) fn disown_versions(&self, code: u16, status: Value) {
+        self.with(|inner| {
+            let refusal = Refusal {
+                until_version: Some(inner.version),
+                status,
+                ..Refusal::new("", code)
+            };
+            inner.version += 1;
+            inner.refusals = vec![refusal];
+        });
+    }
+
+    /// When requests were refused.
+    pub(crate) fn refused(&self) -> Vec<Instant> {
+        self.with(|inner| inner.refused.clone())
     }
 
     /// Every watch is answered with this, and ends at once.
-    pub(crate) fn answer_watches(&self, body: Option<&'static str>) {
-        self.with(|inner| inner.watch_body = body);
+    pub(crate) fn answer_watches(&self, body: Option<&str>) {
+        self.with(|inner| inner.watch_body = body.map(str::to_owned));
+    }
+
+    /// Pages of lists are so short, and (a server gone wrong) have one token.
+    pub(crate) fn page(&self, max: usize, repeats: bool) {
+        self.with(|inner| {
+            inner.page_max = Some(max);
+            inner.repeats_pages = repeats;
+        });
     }
 
     /// Every request takes so long.
@@ -186,209 +256,5 @@ impl Api {
     /// Lists and watches so far.
     pub(crate) fn asked(&self) -> (u64, u64) {
         self.with(|inner| (inner.lists, inner.watches))
-    }
-}
-
-fn status(code: u16, message: &str) -> Value {
-    let reason = match code {
-        403 => "Forbidden",
-        404 => "NotFound",
-        410 => "Expired",
-        _ => "InternalError",
-    };
-    json!({"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Failure",
-        "message": message, "reason": reason, "code": code})
-}
-
-fn refused(code: u16, message: &str) -> Response {
-    let code_of = StatusCode::from_u16(code).unwrap();
-    (code_of, axum::Json(status(code, message))).into_response()
-}
-
-/// `a=b,c!=d`, as label selectors and field selectors go.
-fn selects(selector: &str, object: &Value) -> bool {
-    selector
-        .split(',')
-        .filter(|part| !part.is_empty())
-        .all(|part| {
-            let (name, value) = part.split_once('=').unwrap();
-            let (name, wanted) = match name.strip_suffix('!') {
-                Some(name) => (name, false),
-                None => (name, true),
-            };
-            let found = match name {
-                "metadata.name" => &object["metadata"]["name"],
-                label => &object["metadata"]["labels"][label],
-            };
-            (found.as_str() == Some(value)) == wanted
-        })
-}
-
-type Asked = HashMap<String, String>;
-
-async fn pods(State(api): State<Api>, Query(query): Query<Asked>) -> Response {
-    let selector = query.get("labelSelector").cloned().unwrap_or_default();
-    answer(api, "pods", "PodList", selector, query).await
-}
-
-async fn pools(
-    State(api): State<Api>,
-    Path((group, _, _)): Path<(String, String, String)>,
-    Query(query): Query<Asked>,
-) -> Response {
-    if api.with(|inner| inner.pools_of) != Some(group.as_str()) {
-        return refused(404, "the server could not find the requested resource");
-    }
-    let selector = query.get("fieldSelector").cloned().unwrap_or_default();
-    answer(api, "inferencepools", "InferencePoolList", selector, query).await
-}
-
-async fn pool(
-    State(api): State<Api>,
-    Path((group, _, _, name)): Path<(String, String, String, String)>,
-) -> Response {
-    if let Some(code) = api.with(|inner| inner.refuse) {
-        return refused(code, "inferencepools is refused");
-    }
-    let found = api.with(|inner| {
-        let served = inner.pools_of == Some(group.as_str());
-        inner
-            .objects
-            .get(&("inferencepools", name))
-            .filter(|_| served)
-            .cloned()
-    });
-    match found {
-        Some(found) => axum::Json(found).into_response(),
-        None => refused(404, "not found"),
-    }
-}
-
-async fn answer(
-    api: Api,
-    kind: &'static str,
-    list: &str,
-    selector: String,
-    query: Asked,
-) -> Response {
-    let delay = api.with(|inner| inner.delay);
-    tokio::time::sleep(delay).await;
-    if let Some(code) = api.with(|inner| inner.refuse) {
-        let message = format!(
-            "{kind} is forbidden: User \"system:serviceaccount:ml:pp\" cannot list resource \"{kind}\" in API group \"\" in the namespace \"ml\""
-        );
-        return refused(code, &message);
-    }
-    if query
-        .get("watch")
-        .is_some_and(|watch| watch == "true" || watch == "1")
-    {
-        let from = query
-            .get("resourceVersion")
-            .and_then(|v| v.parse().ok())
-            .unwrap_or(0);
-        let bookmarks = query
-            .get("allowWatchBookmarks")
-            .is_some_and(|b| b == "true");
-        let gone = api.with(|inner| {
-            inner.watches += 1;
-            inner.gone_as_status && from < inner.compacted
-        });
-        if let Some(body) = api.with(|inner| inner.watch_body) {
-            return body.into_response();
-        }
-        if gone {
-            return refused(410, "too old resource version");
-        }
-        return stream(api, kind, selector, from, bookmarks);
-    }
-    let (version, items) = api.with(|inner| {
-        inner.lists += 1;
-        let of_kind = inner.objects.iter().filter(|((of, _), _)| *of == kind);
-        let items = of_kind
-            .map(|(_, object)| object.clone())
-            .filter(|object| selects(&selector, object));
-        (inner.version, items.collect::<Vec<_>>())
-    });
-    axum::Json(json!({"kind": list, "apiVersion": "v1",
-        "metadata": {"resourceVersion": version.to_string()}, "items": items}))
-    .into_response()
-}
-
-type Line = Result<Bytes, std::io::Error>;
-
-fn line(kind: &str, object: &Value) -> Line {
-    Ok(Bytes::from(format!(
-        "{}\n",
-        json!({"type": kind, "object": object})
-    )))
-}
-
-fn stream(api: Api, kind: &'static str, selector: String, from: u64, bookmarks: bool) -> Response {
-    let (sender, receiver) = mpsc::channel::<Line>(64);
-    tokio::spawn(async move {
-        if api.with(|inner| from < inner.compacted) {
-            let gone = status(410, "too old resource version");
-            let _ = sender.send(line("ERROR", &gone)).await;
-            return;
-        }
-        let (mut changed, mut broken) = (api.changed.subscribe(), api.broken.subscribe());
-        let mut seen = from;
-        let mut ticks = tokio::time::interval(BOOKMARKS);
-        loop {
-            let changes: Vec<Change> = api.with(|inner| {
-                let new = inner
-                    .log
-                    .iter()
-                    .filter(|change| change.version > seen && change.kind == kind);
-                new.cloned().collect()
-            });
-            for change in changes {
-                seen = change.version;
-                if let Some(line) = told(&selector, &change)
-                    && sender.send(line).await.is_err()
-                {
-                    return;
-                }
-            }
-            tokio::select! {
-                _ = changed.changed() => {}
-                _ = broken.changed() => {
-                    let half = Bytes::from_static(b"{\"type\":\"MODIFIED\",\"object\":{\"ki");
-                    let _ = sender.send(Ok(half)).await;
-                    let _ = sender.send(Err(std::io::Error::other("broken"))).await;
-                    return;
-                }
-                _ = ticks.tick(), if bookmarks => {
-                    let version = api.with(|inner| inner.version);
-                    let mark = json!({"kind": if kind == "pods" { "Pod" } else { "InferencePool" }, "apiVersion": "v1",
-                        "metadata": {"resourceVersion": version.to_string(), "creationTimestamp": null}, "spec": {}});
-                    if seen == version && sender.send(line("BOOKMARK", &mark)).await.is_err() {
-                        return;
-                    }
-                }
-                () = sender.closed() => return,
-            }
-        }
-    });
-    let body = futures_util::stream::unfold(receiver, |mut receiver| async move {
-        Some((receiver.recv().await?, receiver))
-    });
-    (
-        [(header::CONTENT_TYPE, "application/json")],
-        Body::from_stream(body),
-    )
-        .into_response()
-}
-
-/// What a watch with this selector is told: one that no longer matches is gone.
-fn told(selector: &str, change: &Change) -> Option<Line> {
-    let matches =
-        |object: &Option<Value>| object.as_ref().filter(|o| selects(selector, o)).cloned();
-    match (matches(&change.before), matches(&change.after)) {
-        (None, Some(new)) => Some(line("ADDED", &new)),
-        (Some(_), Some(new)) => Some(line("MODIFIED", &new)),
-        (Some(old), None) => Some(line("DELETED", &old)),
-        (None, None) => None,
     }
 }

@@ -10,6 +10,7 @@ mod cases;
 #[allow(dead_code)] // the look-ups' own tests need all of it
 mod dns_server;
 mod engines;
+mod failing;
 mod heap;
 mod soak;
 

@@ -3,52 +3,68 @@
 use std::collections::BTreeMap;
 use std::net::IpAddr;
 
-use kube::core::Object;
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
+use super::object::{Meta, null};
 use crate::config::{DiscoveryConfig, PodPort};
 use crate::discovery::found::{Found, Place, replicas};
 use crate::engine::Standing;
 
 /// A pod as the API server tells it; what is not needed is not read.
-pub type PodObject = Object<Spec, Status>;
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct PodObject {
+    #[serde(deserialize_with = "null")]
+    metadata: Meta,
+    #[serde(deserialize_with = "null")]
+    spec: Spec,
+    #[serde(deserialize_with = "null")]
+    status: Status,
+}
 
 /// `spec`.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Spec {
+    #[serde(deserialize_with = "null")]
     containers: Vec<Container>,
     /// Sidecars are among these.
+    #[serde(deserialize_with = "null")]
     init_containers: Vec<Container>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct Container {
+    #[serde(deserialize_with = "null")]
     ports: Vec<ContainerPort>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 struct ContainerPort {
     name: Option<String>,
+    #[serde(deserialize_with = "null")]
     container_port: u16,
 }
 
 /// `status`.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Status {
     phase: Option<String>,
     #[serde(rename = "podIP")]
     pod_ip: Option<String>,
+    #[serde(deserialize_with = "null")]
     conditions: Vec<Condition>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct Condition {
+    #[serde(deserialize_with = "null")]
     r#type: String,
+    #[serde(deserialize_with = "null")]
     status: String,
 }
 
@@ -69,7 +85,7 @@ impl Pod {
     /// What is kept of it; `None`: it has no name.
     #[must_use]
     pub fn of(object: PodObject) -> Option<Self> {
-        let (meta, status) = (object.metadata, object.status.unwrap_or_default());
+        let (meta, status) = (object.metadata, object.status);
         let containers = object.spec.containers.into_iter();
         let ports = containers
             .chain(object.spec.init_containers)

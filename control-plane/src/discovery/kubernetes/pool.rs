@@ -5,8 +5,10 @@
 
 use std::collections::BTreeMap;
 
-use kube::core::{ApiResource, GroupVersionKind, Object};
-use serde::{Deserialize, Serialize};
+use kube::core::{ApiResource, GroupVersionKind};
+use serde::Deserialize;
+
+use super::object::null;
 
 /// Groups and versions of `InferencePool`, the best first.
 pub const VERSIONS: [(&str, &str); 2] = [
@@ -15,20 +17,28 @@ pub const VERSIONS: [(&str, &str); 2] = [
 ];
 
 /// An `InferencePool` as the API server tells it.
-pub type PoolObject = Object<Spec, serde_json::Value>;
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct PoolObject {
+    /// What it asks for.
+    #[serde(deserialize_with = "null")]
+    pub spec: Spec,
+}
 
 /// `spec`.
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(rename_all = "camelCase", default)]
 pub struct Spec {
     selector: serde_json::Value,
+    #[serde(deserialize_with = "null")]
     target_ports: Vec<Port>,
     target_port_number: Option<u16>,
 }
 
-#[derive(Clone, Debug, Default, Deserialize, Serialize)]
+#[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
 struct Port {
+    #[serde(deserialize_with = "null")]
     number: u16,
 }
 
