@@ -191,13 +191,13 @@ fn line(kind: &str, object: &Value) -> Line {
 
 fn stream(api: Api, kind: &'static str, selector: String, from: u64, bookmarks: bool) -> Response {
     let (sender, receiver) = mpsc::channel::<Line>(64);
+    let (mut changed, mut broken) = (api.changed.subscribe(), api.broken.subscribe());
     tokio::spawn(async move {
         if api.with(|inner| from < inner.compacted) {
             let gone = status(410, "too old resource version");
             let _ = sender.send(line("ERROR", &gone)).await;
             return;
         }
-        let (mut changed, mut broken) = (api.changed.subscribe(), api.broken.subscribe());
         let mut seen = from;
         let mut ticks = tokio::time::interval(BOOKMARKS);
         loop {
