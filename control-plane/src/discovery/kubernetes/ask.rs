@@ -29,7 +29,9 @@ const LINE_BYTES_MAX: usize = 8 << 20;
 const REFUSAL_BYTES_MAX: usize = 64 << 10;
 const REFUSAL_TIME: Duration = Duration::from_secs(5);
 /// Of texts of others, in ours.
-const TEXT_CHARS_MAX: usize = 300;
+const TEXT_CHARS_MAX: usize = 500;
+/// No chain of errors is longer.
+const CAUSES_MAX: usize = 16;
 /// Who wants to be left alone for longer is asked all the same.
 const AFTER_MAX: Duration = Duration::from_secs(60);
 
@@ -259,17 +261,21 @@ fn is_about_version(status: &Status) -> bool {
     }
 }
 
-/// An error and its causes, of which no chain is longer than this.
-const CAUSES_MAX: usize = 16;
-
 fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
     std::iter::successors(Some(error), |error| (*error).source()).take(CAUSES_MAX)
 }
 
-/// An error's text, with those of its causes.
+/// An error's text, with those of its causes that it does not have in its own.
 pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
-    let texts: Vec<_> = causes(error).map(ToString::to_string).collect();
-    texts.join(": ")
+    let mut said = String::new();
+    for cause in causes(error).map(ToString::to_string) {
+        if said.is_empty() {
+            said = cause;
+        } else if !said.ends_with(&cause) {
+            said = format!("{said}: {cause}");
+        }
+    }
+    shortened(&said)
 }
 
 /// The connection ended in the middle of a body.
