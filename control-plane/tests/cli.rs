@@ -495,6 +495,33 @@ fn every_file_that_is_missing_is_told_with_its_field() {
     assert_eq!(paths, wanted, "{told}");
 }
 
+/// Items of lists that are wrong hide no others, and keep their numbers.
+#[test]
+fn files_are_told_by_their_places_in_lists() {
+    let yaml = "tokens: [t]\ntoken_files: [5, /no/a, /no/a, /no/b]\ndata_dir: /tmp\npools:\n- 5\n\
+        - {name: a, model_dir: /no/1, models: [m], clusters: [c], replicas: [7, {endpoint: '10.0.0.1:1', events: 'tcp://a:1'}]}\n\
+        - {name: b, model_dir: /no/2, models: [m], clusters: [c], replicas: [{endpoint: '10.0.0.1:1', events: 'tcp://b:1'}]}\n";
+    let told = run_with(&["check", "-", "--json"], yaml);
+    let told: Value = serde_json::from_slice(&told.stdout).unwrap();
+    let errors = told["errors"].as_array().unwrap();
+    let mut paths: Vec<&str> = errors.iter().map(|e| e["path"].as_str().unwrap()).collect();
+    paths.sort_unstable();
+    let wanted = [
+        "pools[0]",
+        "pools[1].model_dir",
+        "pools[1].replicas[0]",
+        "pools[2].model_dir",
+        "pools[2].models",
+        "pools[2].replicas[0].endpoint",
+        "pools[2].replicas[0].name",
+        "token_files[0]",
+        "token_files[1]",
+        "token_files[2]",
+        "token_files[3]",
+    ];
+    assert_eq!(paths, wanted, "{told}");
+}
+
 /// A program on a terminal of its own (util-linux's `script`), which is stopped by a signal. Nothing where there
 /// is no `script`.
 fn on_a_terminal(signal: &str, url: &str) -> Option<String> {

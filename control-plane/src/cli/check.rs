@@ -128,10 +128,11 @@ fn look_at_files(config: &Config, found: &mut Found) {
     let wrong: Vec<String> = found.errors.iter().map(|e| e.path.clone()).collect();
     let is_wrong = |path: &str| wrong.iter().any(|wrong| wrong == path);
     let mut more = files::of_all(config);
-    // A pool that is no map is left out: the others have other numbers then.
-    let in_place = (0..=config.pools.len()).all(|number| !is_wrong(&format!("pools[{number}]")));
-    for (number, pool) in config.pools.iter().enumerate().filter(|_| in_place) {
+    for (number, pool) in config.pools.iter().enumerate() {
         let place = format!("pools[{number}]");
+        if is_wrong(&place) {
+            continue;
+        }
         let missing = files::of_pool(pool, &place);
         // What is loaded depends on all of a pool's fields but these.
         let others = ["replicas", "discovery"].map(|field| format!("{place}.{field}"));

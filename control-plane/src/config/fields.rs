@@ -261,18 +261,41 @@ impl<'a> Fields<'a> {
 
     /// A list of strings, none empty, none twice.
     pub(super) fn texts(&self, name: &str, expected: &str, errors: &mut Errors) -> Vec<String> {
-        let mut texts: Vec<String> = Vec::new();
+        let texts = self.texts_in_place(name, expected, errors);
+        texts.into_iter().flatten().collect()
+    }
+
+    /// The same, with nothing where an item is wrong.
+    pub(super) fn texts_in_place(
+        &self,
+        name: &str,
+        expected: &str,
+        errors: &mut Errors,
+    ) -> Vec<Option<String>> {
+        let mut texts: Vec<Option<String>> = Vec::new();
         for (path, item) in self.list(name, expected, errors) {
-            let Some(text) = as_text(item, &path, "a string", errors) else {
-                continue;
-            };
-            if texts.iter().any(|known| known == text) {
+            let text = as_text(item, &path, "a string", errors).map(str::to_owned);
+            let is_again = text.is_some() && texts.contains(&text);
+            if is_again {
                 errors.add(&path, "the same again");
-            } else {
-                texts.push(text.to_owned());
             }
+            texts.push(text.filter(|_| !is_again));
         }
         texts
+    }
+
+    /// A list of mappings. Where an item is none, what is read of an empty one stands for it: the others keep
+    /// their numbers.
+    pub(super) fn each<T>(
+        items: &[(String, &Value)],
+        errors: &mut Errors,
+        read: impl Fn(&Value, &str, &mut Errors) -> Option<T>,
+    ) -> Vec<T> {
+        let nothing = Value::Object(Map::new());
+        let read = |(path, item): &(String, &Value)| {
+            read(item, path, errors).or_else(|| read(&nothing, path, &mut Errors::default()))
+        };
+        items.iter().filter_map(read).collect()
     }
 }
 

@@ -114,10 +114,7 @@ fn top(value: &Value, errors: &mut Errors) -> Option<Config> {
         }
         Some(_) => {
             let items = f.list("pools", "a list of pools", errors);
-            items
-                .iter()
-                .filter_map(|(path, item)| pool(item, path, errors))
-                .collect()
+            Fields::each(&items, errors, pool)
         }
         None => Vec::new(),
     };
@@ -184,9 +181,9 @@ fn tokens(
         }
     }
     let files: Vec<PathBuf> = f
-        .texts(by_file, "a list of files", errors)
+        .texts_in_place(by_file, "a list of files", errors)
         .into_iter()
-        .map(PathBuf::from)
+        .map(|file| PathBuf::from(file.unwrap_or_default()))
         .collect();
     if tokens.len() + files.len() > TOKENS_MAX {
         let message = format!("more than {TOKENS_MAX} {inline} and {by_file}");
@@ -245,10 +242,7 @@ fn pool(value: &Value, path: &str, errors: &mut Errors) -> Option<PoolConfig> {
     if static_only && f.raw("replicas").is_some_and(Value::is_array) && items.is_empty() {
         errors.add(&f.at("replicas"), "empty: expected at least one replica");
     }
-    let replicas = items
-        .iter()
-        .filter_map(|(path, item)| replica(item, path, errors))
-        .collect();
+    let replicas = Fields::each(&items, errors, replica);
     let token_ids = [
         ("auto", TokenIds::Auto),
         ("on", TokenIds::On),

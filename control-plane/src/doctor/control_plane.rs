@@ -57,6 +57,8 @@ pub(super) struct Look {
     pages: Result<Pages, Item>,
 }
 
+/// One that has just started is looked at once more after so long.
+const AGAIN_AFTER: Duration = Duration::from_millis(2_500);
 const REACHABLE: &str = "control_plane.reachable";
 /// What is not known of a control plane that does not answer.
 const OTHERS: [&str; 10] = [
@@ -77,7 +79,14 @@ pub(super) async fn look(config: &Config, urls: &[String], client: &reqwest::Cli
     let mut looks = Vec::new();
     for url in urls {
         let url = url.trim_end_matches('/').to_owned();
-        let pages = look_at(config, &url, client).await;
+        let mut pages = look_at(config, &url, client).await;
+        if pages
+            .as_ref()
+            .is_ok_and(|pages| polls::is_unsettled(&pages.metrics, &pages.status))
+        {
+            tokio::time::sleep(AGAIN_AFTER).await;
+            pages = look_at(config, &url, client).await;
+        }
         looks.push(Look { url, pages });
     }
     looks

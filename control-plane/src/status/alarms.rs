@@ -230,10 +230,12 @@ fn replicas(all: &mut Vec<Alarm>, pool: &PoolStatus) {
                 "KV events are not followed (yet), so nothing is claimed of: {}",
                 names(&unheard)
             ),
-            "if it lasts: check the engine's --kv-events-config, and that its `events` and `replay` ports are reached",
+            "if it lasts: check the engine's --kv-events-config, the replica's `topic`, and that its `events` and `replay` \
+             ports are reached",
         );
     }
-    let passed_by = pool.replicas.iter().filter(|replica| replica.passed_by);
+    let passed_by = pool.replicas.iter();
+    let passed_by = passed_by.filter(|replica| replica.passed_by && replica.state != "down");
     let passed_by: Vec<&ReplicaStatus> = passed_by.collect();
     if !passed_by.is_empty() {
         add(

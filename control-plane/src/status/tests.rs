@@ -177,12 +177,14 @@ fn alarms_come_and_go() {
     // Its state and all figures look well.
     b.engine.passed_by(A, true);
     assert_eq!(b.alarms(), ["events_pass_by"]);
-    b.engine.passed_by(A, false);
+    // Of one that is gone nothing can come.
     let down = Scraped {
         healthy: Some(false),
         ..Scraped::default()
     };
     b.engine.scraped(A, down);
+    assert_eq!(b.alarms(), ["replica_down"]);
+    b.engine.passed_by(A, false);
     assert_eq!(b.alarms(), ["replica_down"]);
     b.healthy(A);
     // It serves, and nothing is heard of it.

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 
 use super::control::{Running, gateway_with, healthy};
 use super::filters::figure;
-use super::fleet::{Fleet, expect, faults, free_port, item, run, well_formed};
+use super::fleet::{Fleet, Temp, expect, faults, free_port, item, run, well_formed};
 use super::gateways::settings;
 
 /// Asks the second engine for one token after a prompt of its own.
@@ -240,6 +240,54 @@ fn a_gateway_that_polls_elsewhere() {
     let gateways = item(&report, "control_plane.gateways", &running.url(""));
     assert_eq!(gateways.status, Skipped, "{gateways:?}");
     assert!(gateways.found.contains(only[0]), "{gateways:?}");
+}
+
+/// Gateways ask one control plane at a time: the other stands by.
+#[test]
+fn a_control_plane_that_stands_by_is_well() {
+    let (fleet, first) = healthy("stands-by");
+    let dir = Temp::new("stands-by-2");
+    let second = Running::start(Config {
+        listen: std::net::SocketAddr::from(([127, 0, 0, 1], free_port())),
+        data_dir: dir.0.clone(),
+        ..fleet.config()
+    });
+    let options = Options {
+        urls: vec![first.url(""), second.url("")],
+        probe: false,
+        ..Options::default()
+    };
+    let report = run(&first.config, &options);
+    let told = faults(&report, &["control_plane."]);
+    assert!(told.is_empty(), "{}", report.text(false));
+    let idle = item(&report, "control_plane.gateways", &second.url(""));
+    assert_eq!(idle.status, Skipped, "{idle:?}");
+    assert!(
+        idle.found.contains("one control plane at a time"),
+        "{idle:?}"
+    );
+}
+
+/// A gateway that has answers, or none that could: nothing that a control plane without polls says besides.
+#[test]
+fn why_nobody_has_polled_is_said_once() {
+    let fleet = Fleet::start("nobody", |_| {});
+    let running = Running::start(fleet.config());
+    let admin = gateway_with(&running.runtime, &fleet, |_| ());
+    let dead = format!("http://127.0.0.1:{}", free_port());
+    for (admin, only) in [(admin, None), (dead, Some("gateway.reachable"))] {
+        let options = Options {
+            envoy_admin: vec![admin],
+            probe: false,
+            ..Options::default()
+        };
+        let report = run(&running.config, &options);
+        let told = faults(&report, &["control_plane.", "gateway."]);
+        let ids: Vec<_> = told.iter().map(|item| item.id).collect();
+        assert_eq!(ids, Vec::from_iter(only), "{}", report.text(false));
+        let gateways = item(&report, "control_plane.gateways", &running.url(""));
+        assert_eq!(gateways.status, Skipped, "{gateways:?}");
+    }
 }
 
 /// Whoever looks an id up finds it, also of what does not answer.

@@ -48,7 +48,7 @@ pub(super) fn read<K: DeserializeOwned>(raw: &RawValue) -> Result<K, Unread> {
         let meta = Named::of(raw);
         let error = shortened(&error.to_string());
         let text = match &meta.name {
-            None => format!("an object without a readable name cannot be read: {error}"),
+            None => format!("(without a readable name) cannot be read: {error}"),
             Some(name) => {
                 let namespace = meta.namespace.unwrap_or_default();
                 format!("{namespace}/{name} cannot be read: {error}")

@@ -7,15 +7,24 @@ use crate::doctor::item::{Item, Status};
 use crate::status::alarms::REFUSED_S;
 
 pub(super) const ID: &str = "control_plane.gateways";
+/// Seconds from its start.
+const UNSETTLED_S: u64 = 30;
+const SYNC: &str = "gateway.sync";
 /// Faults of a gateway with which it gets no answer.
-const CAUSES: [&str; 3] = [
+const CAUSES: [&str; 4] = [
+    "gateway.reachable",
     "gateway.filter",
     "gateway.control_plane_cluster",
     "gateway.token",
 ];
 
-/// Does any gateway get its table here?
-pub(super) fn answered(url: &str, figures: &Figures<'_>, is_ready: bool) -> Item {
+/// Nobody has polled yet one that has just started: gateways ask it again within a second or two.
+pub(super) fn is_unsettled(metrics: &str, status: &Value) -> bool {
+    let uptime_s = status.get("uptime_s").and_then(Value::as_u64);
+    uptime_s.is_some_and(|uptime_s| uptime_s < UNSETTLED_S) && answers(&Figures::of(metrics)) == 0.0
+}
+
+fn answers(figures: &Figures<'_>) -> f64 {
     let answered = figures.all("polls_total");
     let answered = answered.filter(|polls| {
         matches!(
@@ -23,7 +32,12 @@ pub(super) fn answered(url: &str, figures: &Figures<'_>, is_ready: bool) -> Item
             Some("delta" | "load" | "head" | "nothing")
         )
     });
-    let polls: f64 = answered.map(|polls| polls.value).sum();
+    answered.map(|polls| polls.value).sum()
+}
+
+/// Does any gateway get its table here?
+pub(super) fn answered(url: &str, figures: &Figures<'_>, is_ready: bool) -> Item {
+    let polls = answers(figures);
     if polls == 0.0 && !is_ready {
         let why = "it answers no gateway before it is ready: see control_plane.ready";
         return Item::skipped(ID, url, why);
@@ -79,15 +93,28 @@ pub(super) fn refused(url: &str, figures: &Figures<'_>, status: &Value) -> Item 
     )
 }
 
-/// A gateway that was looked at and cannot poll: that none does follows from it.
+/// That no gateway polls here may follow from a gateway that was looked at, or be as it should.
 pub(crate) fn blame_gateways(items: &mut [Item], gateways: &[Item]) {
     let is_cause = |item: &&Item| item.status == Status::Fail && CAUSES.contains(&item.id);
-    let Some(cause) = gateways.iter().find(is_cause) else {
+    let is_fine = |id: &'static str| move |item: &&Item| item.id == id && item.status == Status::Ok;
+    let why = if let Some(cause) = gateways.iter().find(is_cause) {
+        format!("see {} of {}", cause.id, cause.subject)
+    } else if let Some(asked) = items.iter().find(is_fine(ID)) {
+        // As it should be where there are several.
+        format!(
+            "gateways ask one control plane at a time, and have answers of {}",
+            asked.subject
+        )
+    } else if let Some(sync) = gateways.iter().find(is_fine(SYNC)) {
+        format!(
+            "polls of {} are answered since, or by another control plane (see {SYNC})",
+            sync.subject
+        )
+    } else {
         return;
     };
     let is_it = |item: &&mut Item| item.id == ID && item.status == Status::Fail;
     for item in items.iter_mut().filter(is_it) {
-        let why = format!("{}: see {} of {}", item.found, cause.id, cause.subject);
-        *item = Item::skipped(ID, &item.subject, why);
+        *item = Item::skipped(ID, &item.subject, format!("{}: {why}", item.found));
     }
 }

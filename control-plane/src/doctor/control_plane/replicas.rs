@@ -190,7 +190,8 @@ fn followed_one(figures: &Figures<'_>, engines: &Engines, pool: &str, name: &str
     } else if connected {
         (
             "its events are not caught up with: nothing is known of what it holds",
-            "see engine.replay; without a replay socket it takes until events have come for a while",
+            "see engine.replay; without a replay socket it takes until events have come for a while. If it lasts and engine.topic \
+             is ok, the control plane runs with another `topic`: restart it with this configuration",
         )
     } else {
         (
