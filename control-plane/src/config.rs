@@ -278,13 +278,12 @@ impl Config {
     /// Fields that are wrong have their defaults: nobody may run by it.
     #[must_use]
     pub fn parse_partly(text: &str) -> (Option<Self>, Vec<FieldError>) {
-        let of_the_whole = |message| FieldError {
-            path: String::new(),
-            message,
-        };
         match yaml::read(text) {
             Ok(value) => read::config(&value),
-            Err(message) => (None, vec![of_the_whole(message)]),
+            Err(message) => {
+                let path = String::new();
+                (None, vec![FieldError { path, message }])
+            }
         }
     }
 

@@ -283,20 +283,20 @@ impl<'a> Fields<'a> {
         }
         texts
     }
+}
 
-    /// A list of mappings. Where an item is none, what is read of an empty one stands for it: the others keep
-    /// their numbers.
-    pub(super) fn each<T>(
-        items: &[(String, &Value)],
-        errors: &mut Errors,
-        read: impl Fn(&Value, &str, &mut Errors) -> Option<T>,
-    ) -> Vec<T> {
-        let nothing = Value::Object(Map::new());
-        let read = |(path, item): &(String, &Value)| {
-            read(item, path, errors).or_else(|| read(&nothing, path, &mut Errors::default()))
-        };
-        items.iter().filter_map(read).collect()
-    }
+/// A list of mappings. Where an item is none, what is read of an empty one stands for it: the others keep
+/// their numbers.
+pub(super) fn each<T>(
+    items: &[(String, &Value)],
+    errors: &mut Errors,
+    read: impl Fn(&Value, &str, &mut Errors) -> Option<T>,
+) -> Vec<T> {
+    let nothing = Value::Object(Map::new());
+    let read = |(path, item): &(String, &Value)| {
+        read(item, path, errors).or_else(|| read(&nothing, path, &mut Errors::default()))
+    };
+    items.iter().filter_map(read).collect()
 }
 
 pub(super) fn as_text<'a>(

@@ -9,7 +9,7 @@ use tracing_subscriber::EnvFilter;
 use tracing_subscriber::filter::LevelFilter;
 
 use super::discovery;
-use super::fields::{Errors, Fields, as_text};
+use super::fields::{Errors, Fields, as_text, each};
 use super::flags;
 use super::names::is_host;
 use super::unique::check_unique;
@@ -114,7 +114,7 @@ fn top(value: &Value, errors: &mut Errors) -> Option<Config> {
         }
         Some(_) => {
             let items = f.list("pools", "a list of pools", errors);
-            Fields::each(&items, errors, pool)
+            each(&items, errors, pool)
         }
         None => Vec::new(),
     };
@@ -242,7 +242,7 @@ fn pool(value: &Value, path: &str, errors: &mut Errors) -> Option<PoolConfig> {
     if static_only && f.raw("replicas").is_some_and(Value::is_array) && items.is_empty() {
         errors.add(&f.at("replicas"), "empty: expected at least one replica");
     }
-    let replicas = Fields::each(&items, errors, replica);
+    let replicas = each(&items, errors, replica);
     let token_ids = [
         ("auto", TokenIds::Auto),
         ("on", TokenIds::On),

@@ -285,15 +285,6 @@ fn accuracy(figures: &Figures<'_>) -> Vec<Item> {
         .collect()
 }
 
-/// "once", "twice", "3 times".
-fn times(count: f64) -> String {
-    match count {
-        1.0 => "once".to_owned(),
-        2.0 => "twice".to_owned(),
-        more => format!("{more} times"),
-    }
-}
-
 fn refs(texts: &[String]) -> Vec<&str> {
     texts.iter().map(String::as_str).collect()
 }

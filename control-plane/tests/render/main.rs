@@ -9,31 +9,23 @@
 
 #[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/fed.rs"]
+mod fed;
 mod refusals;
 
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Output, Stdio};
+use std::process::Output;
 use std::sync::Mutex;
 
 use common::{Temp, model, program};
+use fed::fed;
 use serde_json::{Value, json};
 
 /// The clock that the expected renders were pinned to.
 const NOW: &str = "2026-11-29T18:00:00";
 
 fn render(args: &[&str], input: &str) -> Output {
-    let mut child = program()
-        .arg("render")
-        .args(args)
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    // One that takes no input may be gone already.
-    let _ = child.stdin.take().unwrap().write_all(input.as_bytes());
-    child.wait_with_output().unwrap()
+    fed(&[&["render"], args].concat(), input)
 }
 
 fn out(output: &Output) -> String {

@@ -2,7 +2,7 @@
 
 use serde_json::Value;
 
-use super::{Figures, named, refs, times};
+use super::{Figures, named, refs};
 use crate::doctor::item::Item;
 
 const ID: &str = "control_plane.resets";
@@ -61,17 +61,28 @@ pub(super) fn judge(url: &str, figures: &Figures<'_>, status: &Value) -> Item {
 
 /// Whether the replica's last one was a moment ago, or nobody knows when.
 fn is_recent(status: &Value, pool: &str, replica: &str) -> bool {
-    let of = |list: &'static str, field: &'static str, name: &str, value: &Value| {
-        let all = value.get(list).and_then(Value::as_array)?;
-        all.iter().find(|told| told[field] == name).cloned()
-    };
-    let pool = of("pools", "pool", pool, status);
-    let told = pool.and_then(|pool| of("replicas", "replica", replica, &pool));
+    let pool = named_in(status, "pools", "pool", pool);
+    let told = pool.and_then(|pool| named_in(pool, "replicas", "replica", replica));
     let age_ms = told.and_then(|told| told.get("reset_age_ms")?.as_u64());
     age_ms.is_none_or(|age_ms| age_ms < RECENT_S * 1_000)
+}
+
+/// The item of a list whose field is this name.
+fn named_in<'a>(of: &'a Value, list: &str, field: &str, name: &str) -> Option<&'a Value> {
+    let all = of.get(list)?.as_array()?;
+    all.iter().find(|told| told[field] == name)
 }
 
 fn is_often(status: &Value, count: f64) -> bool {
     let uptime_s = status.get("uptime_s").and_then(Value::as_f64);
     count >= OFTEN && count * 3_600.0 > uptime_s.unwrap_or(0.0)
+}
+
+/// "once", "twice", "3 times".
+fn times(count: f64) -> String {
+    match count {
+        1.0 => "once".to_owned(),
+        2.0 => "twice".to_owned(),
+        more => format!("{more} times"),
+    }
 }

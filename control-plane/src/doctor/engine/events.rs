@@ -68,11 +68,8 @@ pub(super) fn judge(subject: &Subject<'_>, seen: &Seen) -> Vec<Item> {
         (Err(peer), _) => matches!(peer, Peer::Nobody | Peer::Unknown),
         (Ok(()), requests) => requests.as_ref().is_some_and(|r| r.heard.batches == 0),
     };
-    let no_events = if is_silent && caching::is_off(subject, seen) {
-        NO_CACHING
-    } else {
-        NO_EVENTS
-    };
+    let is_off = is_silent && caching::is_off(subject, seen);
+    let no_events = if is_off { NO_CACHING } else { NO_EVENTS };
     match owner(subject, seen) {
         Some((other, theirs)) => vec![
             another(subject, seen.requests.as_ref(), other, theirs),
@@ -86,7 +83,7 @@ pub(super) fn judge(subject: &Subject<'_>, seen: &Seen) -> Vec<Item> {
             },
         ],
         None => vec![
-            if no_events == NO_CACHING {
+            if is_off {
                 Item::skipped(EVENTS, name, NO_CACHING)
             } else {
                 events(subject, seen)

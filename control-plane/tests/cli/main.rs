@@ -2,7 +2,11 @@
 
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test
 
+mod check;
+#[path = "../common/mod.rs"]
 mod common;
+#[path = "../common/fed.rs"]
+mod fed;
 
 use std::io::Write as _;
 use std::path::PathBuf;
@@ -20,17 +24,6 @@ fn commands() -> Vec<clap::Command> {
 
 fn run(args: &[&str]) -> Output {
     program().args(args).stdin(Stdio::null()).output().unwrap()
-}
-
-fn run_with(args: &[&str], input: &str) -> Output {
-    let mut command = program();
-    command.args(args).stdin(Stdio::piped());
-    command.stdout(Stdio::piped()).stderr(Stdio::piped());
-    let mut child = command.spawn().unwrap();
-    let mut stdin = child.stdin.take().unwrap();
-    stdin.write_all(input.as_bytes()).unwrap();
-    drop(stdin);
-    child.wait_with_output().unwrap()
 }
 
 fn code(args: &[&str]) -> i32 {
@@ -456,70 +449,6 @@ fn json_has_a_schema_with_a_version() {
         "{shown}"
     );
     assert!(!shown.contains('\u{1b}'), "{shown}");
-}
-
-#[test]
-fn every_file_that_is_missing_is_told_with_its_field() {
-    let temp = Temp::new("check-files");
-    let yaml = "tokens: [t]\ndata_dir: /dev/null/state\npools:\n- name: a\n  model_dir: /no/model\n  \
-        chat_template: /no/template.jinja\n  api_key_file: /no/key\n  models: [m]\n  clusters: [c]\n  discovery:\n    \
-        kubernetes: {namespace: ml, label_selector: app=vllm, kubeconfig: /no/kubeconfig}\n";
-    let file = temp.file("files.yaml", yaml);
-    let output = run(&["check", file.to_str().unwrap(), "--json"]);
-    assert_eq!(output.status.code(), Some(2));
-    let told: Value = serde_json::from_slice(&output.stdout).unwrap();
-    let errors = told["errors"].as_array().unwrap();
-    let mut paths: Vec<&str> = errors.iter().map(|e| e["path"].as_str().unwrap()).collect();
-    paths.sort_unstable();
-    let wanted = [
-        "data_dir",
-        "pools[0].api_key_file",
-        "pools[0].chat_template",
-        "pools[0].discovery.kubernetes.kubeconfig",
-        "pools[0].model_dir",
-    ];
-    assert_eq!(paths, wanted, "{told}");
-
-    // Nothing hides behind a field that is wrong, and what stands for such a field was not asked for.
-    let yaml = yaml.replace("data_dir: /dev/null/state", "data_dir: 7\nlog_format: xml");
-    let yaml = yaml.replace("models: [m]", "models: [m]\n  nodels: [m]");
-    let told = run_with(&["check", "-", "--json"], &yaml);
-    assert_eq!(told.status.code(), Some(2));
-    let told: Value = serde_json::from_slice(&told.stdout).unwrap();
-    let errors = told["errors"].as_array().unwrap();
-    let mut paths: Vec<&str> = errors.iter().map(|e| e["path"].as_str().unwrap()).collect();
-    paths.sort_unstable();
-    let mut wanted = wanted.to_vec();
-    wanted.extend(["log_format", "pools[0].nodels"]);
-    wanted.sort_unstable();
-    assert_eq!(paths, wanted, "{told}");
-}
-
-/// Items of lists that are wrong hide no others, and keep their numbers.
-#[test]
-fn files_are_told_by_their_places_in_lists() {
-    let yaml = "tokens: [t]\ntoken_files: [5, /no/a, /no/a, /no/b]\ndata_dir: /tmp\npools:\n- 5\n\
-        - {name: a, model_dir: /no/1, models: [m], clusters: [c], replicas: [7, {endpoint: '10.0.0.1:1', events: 'tcp://a:1'}]}\n\
-        - {name: b, model_dir: /no/2, models: [m], clusters: [c], replicas: [{endpoint: '10.0.0.1:1', events: 'tcp://b:1'}]}\n";
-    let told = run_with(&["check", "-", "--json"], yaml);
-    let told: Value = serde_json::from_slice(&told.stdout).unwrap();
-    let errors = told["errors"].as_array().unwrap();
-    let mut paths: Vec<&str> = errors.iter().map(|e| e["path"].as_str().unwrap()).collect();
-    paths.sort_unstable();
-    let wanted = [
-        "pools[0]",
-        "pools[1].model_dir",
-        "pools[1].replicas[0]",
-        "pools[2].model_dir",
-        "pools[2].models",
-        "pools[2].replicas[0].endpoint",
-        "pools[2].replicas[0].name",
-        "token_files[0]",
-        "token_files[1]",
-        "token_files[2]",
-        "token_files[3]",
-    ];
-    assert_eq!(paths, wanted, "{told}");
 }
 
 /// A program on a terminal of its own (util-linux's `script`), which is stopped by a signal. Nothing where there
