@@ -40,7 +40,7 @@ stop: ## ends what `make run` started
 test: test-native test-filter test-wasm test-manifests test-release e2e-short test-clients test-walk ## everything: native tests, the wasm tests, a short end-to-end run in real Envoy, manifests, clients, README's commands
 
 test-native: tokenizers
-	cargo test
+	cargo test --no-fail-fast
 	cargo test --test discovery -- --ignored heap
 
 tokenizers: # real tokenizers for the tests, once; what cannot be fetched is said, and its tests skip

@@ -46,11 +46,8 @@ fn wait(child: &mut Child) -> std::process::ExitStatus {
 #[test]
 fn sigterm_writes_the_snapshot_and_ends_with_0() {
     let dir = Temp::new("stop");
-    let port = std::net::TcpListener::bind("127.0.0.1:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
+    let held = held_ports::Held::new(1).unwrap();
+    let port = held.at(0);
     let config = write_config(&dir, port);
     let mut child = program()
         .arg("serve")

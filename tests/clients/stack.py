@@ -19,15 +19,20 @@ ROOT = Path(__file__).resolve().parents[2]
 READY_S = 60
 
 
+HELD = []
+
+
 def free_ports(count):
-    """Ports nobody listens on; all held at once so that they differ."""
-    held = [socket.socket() for _ in range(count)]
-    for one in held:
-        one.bind(("127.0.0.1", 0))
-    ports = [one.getsockname()[1] for one in held]
-    for one in held:
-        one.close()
-    return ports
+    """Ports that nobody else gets until this process ends.
+
+    They are bound. SO_REUSEADDR, set after that, lets a server bind and listen there all the same.
+    """
+    new = [socket.socket() for _ in range(count)]
+    for one in new:
+        one.bind(("", 0))
+        one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    HELD.extend(new)
+    return [one.getsockname()[1] for one in new]
 
 
 def get(url):

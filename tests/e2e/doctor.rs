@@ -5,6 +5,7 @@ use std::process::Command;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result, ensure};
+use held_ports::Held;
 use prefix_picker_tests::client::Client;
 use prefix_picker_tests::ports;
 use prefix_picker_tests::process::Process;
@@ -239,8 +240,8 @@ fn examine(places: &Places, stack: &Stack, admin: u16) -> Result<Told> {
 
 /// Another Envoy for the same fleet, with one fault; nothing else of it is bad.
 async fn gateway(places: &Places, stack: &Stack, broken: &Broken) -> Result<()> {
-    let free = ports::free(2)?;
-    let at = |i: usize| free.get(i).copied().unwrap_or_default();
+    let held = Held::new(2)?;
+    let at = |i: usize| held.at(i);
     let moves = [(stack.ports.envoy, at(0)), (stack.ports.admin, at(1))];
     let text = std::fs::read_to_string(stack.dir.join("envoy.yaml"))?;
     let mut text = ports::substitute(&text, &moves);

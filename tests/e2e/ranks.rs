@@ -8,8 +8,8 @@ use std::process::Command;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use held_ports::Held;
 use prefix_picker_tests::client::{Client, Reply};
-use prefix_picker_tests::ports;
 use prefix_picker_tests::process::Process;
 use prefix_picker_tests::stack::{Options, Places, Stack, wait};
 use serde_json::{Value, json};
@@ -69,6 +69,7 @@ struct Engines {
     processes: Vec<Process>,
     ports: Vec<(u16, u16, u16)>,
     config: PathBuf,
+    held: Vec<Held>,
 }
 
 impl Engines {
@@ -80,9 +81,12 @@ impl Engines {
             processes: Vec::new(),
             ports: Vec::new(),
             config: dir.join("ranks.yaml"),
+            held: Vec::new(),
         };
-        for (number, http) in ports::free(ENGINES)?.into_iter().enumerate() {
-            let events = ports::free_in_a_row(2 * RANKS)?;
+        for number in 0..ENGINES {
+            let (first, row) = (Held::new(1)?, Held::in_a_row(2 * RANKS)?);
+            let (http, events) = (first.at(0), row.at(0));
+            engines.held.extend([first, row]);
             let ports = (http, events, events + RANKS);
             let process = spawn(places, &format!("engine-{number}"), ports, &dir)?;
             engines.processes.push(process);

@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
+use held_ports::Held;
 use prefix_picker_tests::client::Client;
-use prefix_picker_tests::ports;
 use prefix_picker_tests::stack::{Options, Places, Stack, wait};
 
 use crate::faults::{Background, chat, plant, predict, words};
@@ -44,7 +44,8 @@ async fn in_use(stack: &Stack, at: u64, patience: Duration) -> Result<Duration> 
 /// `kill -9` of the first under load: the second's table is in use within 3 s, with all that engines held
 /// before, and what they store from then on. Started again, the first is asked again after a minute.
 pub(crate) async fn standby(places: &Places, short: bool) -> Result<()> {
-    let port = ports::free(1)?.first().copied().context("a port")?;
+    let held = Held::new(1)?;
+    let port = held.at(0);
     let mut stack = Stack::start("standby", places, options(port)).await?;
     let second = stack.another_control_plane("second", port)?;
     let client = Client::new(port)?;

@@ -40,9 +40,12 @@ class Registry(unittest.TestCase):
         cls.addClassCleanup(shutil.rmtree, cls.folder)
         given = os.environ.get("RELEASE")
         cls.out = Path(given).resolve() if given else release(cls.folder, 1_700_000_000)
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            cls.registry = f"127.0.0.1:{free.getsockname()[1]}"
+        # Nobody else gets the port while it is bound; SO_REUSEADDR, set after that, lets the registry listen there.
+        held = socket.socket()
+        cls.addClassCleanup(held.close)
+        held.bind(("", 0))
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        cls.registry = f"127.0.0.1:{held.getsockname()[1]}"
         config = {"version": 0.1, "log": {"level": "error"}, "http": {"addr": cls.registry},
                   "storage": {"filesystem": {"rootdirectory": str(cls.folder / "registry")}}}
         (cls.folder / "registry.yml").write_text(json.dumps(config))

@@ -1,38 +1,4 @@
-//! Free ports, and configuration files moved onto them.
-
-use std::net::TcpListener;
-
-use anyhow::{Result, bail};
-
-/// `count` different TCP ports of the loopback that were free a moment ago.
-///
-/// # Errors
-/// The system has none to give.
-pub fn free(count: usize) -> Result<Vec<u16>> {
-    let held = (0..count)
-        .map(|_| TcpListener::bind(("127.0.0.1", 0)))
-        .collect::<Result<Vec<_>, _>>()?;
-    Ok(held
-        .iter()
-        .map(|l| l.local_addr().map(|a| a.port()))
-        .collect::<Result<Vec<_>, _>>()?)
-}
-
-/// The first of `count` TCP ports of the loopback in a row that were free a moment ago.
-///
-/// # Errors
-/// None were found.
-pub fn free_in_a_row(count: u16) -> Result<u16> {
-    for _ in 0..100 {
-        let held = TcpListener::bind(("127.0.0.1", 0))?;
-        let first = held.local_addr()?.port();
-        let is_free = |port: u16| TcpListener::bind(("127.0.0.1", port)).is_ok();
-        if (1..count).all(|n| first.checked_add(n).is_some_and(is_free)) {
-            return Ok(first);
-        }
-    }
-    bail!("no {count} free ports in a row")
-}
+//! Configuration files moved onto other ports.
 
 /// `text` with every whole number that is a key of `moves` replaced by its value, all at once
 /// (so that a chain 1 -> 2, 2 -> 3 moves nothing twice).
@@ -75,13 +41,5 @@ mod tests {
             got,
             "port_value: 8102, 18101, a8101, 127.0.0.1:8102@40000 9\n"
         );
-    }
-
-    #[test]
-    fn free_ports_differ() {
-        let mut ports = free(20).unwrap();
-        ports.sort_unstable();
-        ports.dedup();
-        assert_eq!(ports.len(), 20);
     }
 }

@@ -14,6 +14,7 @@ pub use places::{Cut, Options, Places};
 use places::{add_engines, edit, replace};
 
 use anyhow::{Context, Result, bail};
+use held_ports::Held;
 
 use crate::access_log::AccessLog;
 use crate::client::Client;
@@ -59,6 +60,7 @@ pub struct Stack {
     pub log: AccessLog,
     places: Places,
     options: Options,
+    _held: Held,
 }
 
 impl Stack {
@@ -71,8 +73,8 @@ impl Stack {
             std::env::temp_dir().join(format!("prefix-picker-e2e-{}-{name}", std::process::id()));
         let _ = std::fs::remove_dir_all(&dir);
         std::fs::create_dir_all(&dir)?;
-        let free = ports::free(3 + 3 * (SHIPPED_ENGINES + options.more_engines))?;
-        let at = |i: usize| free.get(i).copied().unwrap_or_default();
+        let held = Held::new(3 + 3 * (SHIPPED_ENGINES + options.more_engines))?;
+        let at = |i: usize| held.at(i);
         let mut engines: Vec<_> = (0..SHIPPED_ENGINES + options.more_engines)
             .map(|i| (at(3 + 3 * i), at(4 + 3 * i), at(5 + 3 * i)))
             .collect();
@@ -96,6 +98,7 @@ impl Stack {
             log,
             places: places.clone(),
             options,
+            _held: held,
         };
         stack.write_files()?;
         if stack.options.external_engines.is_empty() {

@@ -275,11 +275,7 @@ struct Running {
 impl Running {
     fn start(name: &str) -> Self {
         let dir = Temp::new(name);
-        let port = std::net::TcpListener::bind("127.0.0.1:0")
-            .unwrap()
-            .local_addr()
-            .unwrap()
-            .port();
+        let port = held_ports::Held::new(1).unwrap().keep()[0];
         let config = Self::config(&dir, port);
         let mut command = program();
         command

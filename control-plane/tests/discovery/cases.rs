@@ -248,11 +248,8 @@ async fn an_inference_pool_says_which_pods() {
 async fn an_engine_says_where_its_events_are() {
     let (api, mut engines) = world().await;
     let (_temp, dir) = temp("sources");
-    let free = || {
-        let listener = std::net::TcpListener::bind("127.4.0.1:0").unwrap();
-        listener.local_addr().unwrap().port()
-    };
-    let (events, replay) = (free(), free());
+    let held = held_ports::Held::new(2).unwrap();
+    let (events, replay) = (held.at(0), held.at(1));
     let says = Says {
         sources: Some(
             json!({"0": {"enable_kv_cache_events": true, "publisher": "zmq", "topic": "kv@a",

@@ -55,12 +55,21 @@ fn answer(zone: &Zone, question: &[u8]) -> Option<Message> {
     Some(answer)
 }
 
+/// The two with the same port, which one may have and the other not.
+async fn both() -> (TcpListener, UdpSocket) {
+    loop {
+        let tcp = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        if let Ok(udp) = UdpSocket::bind(tcp.local_addr().unwrap()).await {
+            return (tcp, udp);
+        }
+    }
+}
+
 impl Server {
     pub(crate) async fn start() -> Self {
         let zone = Zone::default();
-        let udp = UdpSocket::bind("127.0.0.1:0").await.unwrap();
-        let address = udp.local_addr().unwrap();
-        let tcp = TcpListener::bind(address).await.unwrap();
+        let (tcp, udp) = both().await;
+        let address = tcp.local_addr().unwrap();
         let known = zone.clone();
         tokio::spawn(async move {
             let mut bytes = [0; 4096];

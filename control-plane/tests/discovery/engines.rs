@@ -13,6 +13,7 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use axum::serve::IncomingStream;
 use bytes::Bytes;
+use held_ports::Held;
 use serde_json::json;
 use tokio::net::TcpListener;
 use tokio::task::JoinHandle;
@@ -79,6 +80,7 @@ type Alive = Arc<Mutex<HashMap<IpAddr, Says>>>;
 pub(crate) struct Engines {
     alive: Alive,
     pub(crate) ports: Ports,
+    _held: Held,
     running: HashMap<IpAddr, Engine>,
     servers: Vec<JoinHandle<()>>,
 }
@@ -101,21 +103,19 @@ impl Connected<IncomingStream<'_, TcpListener>> for At {
 
 impl Engines {
     pub(crate) async fn start() -> Self {
-        let any = TcpListener::bind("0.0.0.0:0").await.unwrap();
-        let free = || std::net::TcpListener::bind("0.0.0.0:0").unwrap();
-        let (events, replay) = (free(), free());
-        let port = |listener: &std::net::TcpListener| listener.local_addr().unwrap().port();
+        let held = Held::new(3).unwrap();
         let ports = Ports {
-            http: any.local_addr().unwrap().port(),
-            events: port(&events),
-            replay: port(&replay),
+            http: held.at(0),
+            events: held.at(1),
+            replay: held.at(2),
         };
-        drop((events, replay));
+        let any = TcpListener::bind(("0.0.0.0", ports.http)).await.unwrap();
         let alive = Alive::default();
         let mut engines = Self {
             servers: vec![tokio::spawn(serve(any, alive.clone()))],
             alive,
             ports,
+            _held: held,
             running: HashMap::new(),
         };
         if let Ok(v6) = TcpListener::bind(("::1", ports.http)).await {

@@ -139,9 +139,8 @@ impl Soak {
         let (api, mut engines) = world().await;
         let (temp, dir) = temp(self.name);
         let which = format!("label_selector: app=vllm, port: {}", engines.ports.http);
-        let listen = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-        let listen_at = listen.local_addr().unwrap();
-        drop(listen);
+        let held = held_ports::Held::new(1).unwrap();
+        let listen_at = std::net::SocketAddr::from(([127, 0, 0, 1], held.at(0)));
         let text = config(&dir, &kubernetes(&api, engines.ports, &which));
         let text = text.replace("127.0.0.1:0", &listen_at.to_string());
         let file = temp.file("config.yaml", &text);

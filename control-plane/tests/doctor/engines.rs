@@ -218,13 +218,13 @@ fn prefill_and_decode_apart() {
 
 #[test]
 fn ranks_that_are_not_configured() {
-    let ports = free_ports_in_a_row();
+    let ports = held_ports::Held::in_a_row(4).unwrap();
     check(
         "ranks",
         |engine| {
             engine.data_parallel_size = 2;
-            engine.events = Some(format!("tcp://*:{}", ports));
-            engine.replay = Some(format!("tcp://*:{}", ports + 2));
+            engine.events = Some(format!("tcp://*:{}", ports.at(0)));
+            engine.replay = Some(format!("tcp://*:{}", ports.at(2)));
         },
         &[(
             "engine.ranks",
@@ -234,16 +234,6 @@ fn ranks_that_are_not_configured() {
             "list a replica for each rank",
         )],
     );
-}
-
-fn free_ports_in_a_row() -> u16 {
-    loop {
-        let first = super::fleet::free_port();
-        let is_free = |port| std::net::TcpListener::bind(("127.0.0.1", port)).is_ok();
-        if first < 65_000 && (first..first + 4).all(is_free) {
-            return first;
-        }
-    }
 }
 
 #[test]

@@ -113,9 +113,9 @@ pub(crate) fn well_formed(report: &Report) {
     }
 }
 
+/// A port for one who will listen there, or for nobody.
 pub(crate) fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
+    held_ports::Held::new(1).unwrap().keep()[0]
 }
 
 /// Serves pages for ever. Returns their address.

@@ -4,6 +4,7 @@ use std::process::Command;
 use std::time::Duration;
 
 use anyhow::Result;
+use held_ports::Held;
 
 use super::{Stack, WORKERS, wait};
 use crate::access_log::AccessLog;
@@ -22,6 +23,7 @@ pub struct Gateway {
     pub client: Client,
     /// Where it listens.
     pub port: u16,
+    held: Vec<Held>,
 }
 
 impl Stack {
@@ -38,9 +40,11 @@ impl Stack {
     /// # Errors
     /// One does not start.
     pub async fn another_fleet(&self, name: &str) -> Result<(Process, Gateway)> {
-        let port = ports::free(1)?.first().copied().unwrap_or_default();
+        let held = Held::new(1)?;
+        let port = held.at(0);
         let control_plane = self.another_control_plane(name, port)?;
-        let gateway = self.another_envoy_of(name, port).await?;
+        let mut gateway = self.another_envoy_of(name, port).await?;
+        gateway.held.push(held);
         Ok((control_plane, gateway))
     }
 
@@ -60,8 +64,8 @@ impl Stack {
     }
 
     async fn another_envoy_of(&self, name: &str, control_plane: u16) -> Result<Gateway> {
-        let free = ports::free(2)?;
-        let at = |i: usize| free.get(i).copied().unwrap_or_default();
+        let held = Held::new(2)?;
+        let at = |i: usize| held.at(i);
         let moves = [
             (self.ports.envoy, at(0)),
             (self.ports.admin, at(1)),
@@ -95,6 +99,7 @@ impl Stack {
             log: AccessLog::new(&self.dir.join(format!("{name}.log"))),
             client: Client::new(at(0))?,
             port: at(0),
+            held: vec![held],
         })
     }
 }
