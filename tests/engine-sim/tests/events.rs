@@ -12,17 +12,34 @@ use support::{chat, fault, get, post, start, state};
 use zeromq::{DealerSocket, Socket as _, SocketRecv as _, SocketSend as _, SubSocket, ZmqMessage};
 
 const CHAT: &str = "/v1/chat/completions";
-const SOON: Duration = Duration::from_secs(5);
+/// Longer than anything takes.
+const SOON: Duration = Duration::from_secs(30);
 
-async fn subscribe(engine: &Engine) -> SubSocket {
+/// A subscriber, and the sequence number of what it hears next. Nothing tells when the engine knows of it,
+/// so prompts are sent until one is heard of.
+async fn subscribe(engine: &Engine) -> (SubSocket, u64) {
     let mut socket = SubSocket::new();
     socket
         .connect(&engine.events_endpoint().unwrap())
         .await
         .unwrap();
     socket.subscribe("").await.unwrap();
-    tokio::time::sleep(Duration::from_millis(100)).await; // until the engine knows of it
-    socket
+    let begun = Instant::now();
+    for word in 1000.. {
+        assert!(begun.elapsed() < SOON, "no event");
+        let body = json!({"prompt": vec![word; 16], "max_tokens": 1});
+        assert_eq!(post(engine, "/v1/completions", &body).await.status, 200);
+        let heard = tokio::time::timeout(Duration::from_millis(100), socket.recv());
+        if heard.await.is_ok() {
+            break;
+        }
+    }
+    // A word that was late may be among them.
+    let first = state(engine).await["next_seq"].as_u64().unwrap();
+    let last = json!({"prompt": vec![999; 16], "max_tokens": 1});
+    assert_eq!(post(engine, "/v1/completions", &last).await.status, 200);
+    while next(&mut socket).await.1 != first {}
+    (socket, first + 1)
 }
 
 /// Topic, sequence number, payload.
@@ -78,7 +95,7 @@ async fn publishes_and_replays_in_each_versions_framing() {
             topic: "kv@x".into(),
             ..Config::default()
         });
-        let mut live = subscribe(&engine).await;
+        let (mut live, first) = subscribe(&engine).await;
         post(&engine, CHAT, &chat("one")).await;
         post(
             &engine,
@@ -86,28 +103,28 @@ async fn publishes_and_replays_in_each_versions_framing() {
             &chat("two, and some more so that another block fills up with it"),
         )
         .await;
-        let count = state(&engine).await["next_seq"].as_u64().unwrap();
-        assert!(count >= 2);
+        let end = state(&engine).await["next_seq"].as_u64().unwrap();
+        assert!(end >= first + 2);
         let mut payloads = Vec::new();
-        for seq in 0..count {
+        for seq in first..end {
             let (topic, got, payload) = next(&mut live).await;
             assert_eq!((topic.as_str(), got), ("kv@x", seq));
             payloads.push(payload);
         }
-        let mut answers = replay(&engine, 1).await;
-        let end = answers.pop().unwrap();
+        let mut answers = replay(&engine, first + 1).await;
+        let marker = answers.pop().unwrap();
         let topic: &[u8] = if parts == 4 { b"kv@x" } else { b"" };
-        assert_eq!(answers.len() as u64, count - 1, "{wire}");
+        assert_eq!(answers.len() as u64, end - first - 1, "{wire}");
         for (i, frames) in answers.iter().enumerate() {
             assert_eq!(frames.len(), parts, "{wire}");
             assert!(frames[0].is_empty() && (parts == 3 || frames[1] == topic));
-            assert_eq!(frames[parts - 2], (i as u64 + 1).to_be_bytes());
+            assert_eq!(frames[parts - 2], (first + 1 + i as u64).to_be_bytes());
             assert_eq!(frames[parts - 1], payloads[i + 1]);
         }
         assert!(
-            end.len() == parts
-                && end[parts - 1].is_empty()
-                && end[..parts - 2].iter().all(Vec::is_empty)
+            marker.len() == parts
+                && marker[parts - 1].is_empty()
+                && marker[..parts - 2].iter().all(Vec::is_empty)
         );
         assert_eq!(
             replay(&engine, 1000).await.len(),
@@ -140,7 +157,7 @@ async fn a_whole_ring_reaches_a_slow_reader() {
 async fn dropped_batches_leave_a_gap_that_replay_fills_or_not() {
     for replayable in [true, false] {
         let engine = start(Config::default());
-        let mut live = subscribe(&engine).await;
+        let (mut live, first) = subscribe(&engine).await;
         let ask = async |text: &str| {
             post(
                 &engine,
@@ -157,16 +174,18 @@ async fn dropped_batches_leave_a_gap_that_replay_fills_or_not() {
         .await;
         ask("two ").await;
         ask("three ").await;
-        assert_eq!((next(&mut live).await.1, next(&mut live).await.1), (0, 2));
+        let heard = (next(&mut live).await.1, next(&mut live).await.1);
+        assert_eq!(heard, (first, first + 2));
         let dropped: Vec<_> = state(&engine).await["batches"]
             .as_array()
             .unwrap()
             .iter()
+            .skip(first as usize)
             .map(|b| b["dropped"] == true)
             .collect();
         assert_eq!(dropped, [false, true, false]);
         assert_eq!(
-            replay(&engine, 0).await.len(),
+            replay(&engine, first).await.len(),
             if replayable { 4 } else { 3 }
         );
     }
@@ -189,7 +208,7 @@ async fn restarts_on_the_same_ports_with_nothing_left() {
         ),
         (Some(0), Some(0), Some(1))
     );
-    let mut live = subscribe(&engine).await;
+    let (mut live, first) = subscribe(&engine).await;
     assert_eq!(
         post(&engine, CHAT, &chat("x"))
             .await
@@ -197,17 +216,14 @@ async fn restarts_on_the_same_ports_with_nothing_left() {
             .contains("\"cached_tokens\":0"),
         before.text.contains("\"cached_tokens\":0")
     );
-    assert_eq!(next(&mut live).await.1, 0);
-    fault(&engine, json!({"kind": "restart", "down_ms": 100})).await;
-    tokio::time::sleep(Duration::from_millis(60)).await;
-    assert!(
-        reqwest::get(engine.url() + "/health").await.is_err(),
-        "nobody listens"
-    );
-    let begun = Instant::now();
-    while reqwest::get(engine.url() + "/health").await.is_err() {
-        assert!(begun.elapsed() < SOON);
-        tokio::time::sleep(Duration::from_millis(20)).await;
+    assert_eq!(next(&mut live).await.1, first);
+    fault(&engine, json!({"kind": "restart", "down_ms": 2000})).await;
+    for (is_there, what) in [(false, "nobody listens"), (true, "it is back")] {
+        let begun = Instant::now();
+        while reqwest::get(engine.url() + "/health").await.is_ok() != is_there {
+            assert!(begun.elapsed() < SOON, "{what}");
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
     }
     assert_eq!(state(&engine).await["incarnation"], 2);
 }
@@ -244,10 +260,10 @@ async fn refuses_stalls_and_sickens_on_command() {
         statuses.push(post(&engine, CHAT, &chat("x")).await.status);
     }
     assert_eq!(statuses, [503, 503, 200]);
-    fault(&engine, json!({"kind": "stall", "ms": 300})).await;
     let begun = Instant::now();
+    fault(&engine, json!({"kind": "stall", "ms": 300})).await;
     assert_eq!(post(&engine, CHAT, &chat("x")).await.status, 200);
-    assert!(begun.elapsed() >= Duration::from_millis(250));
+    assert!(begun.elapsed() >= Duration::from_millis(300));
     fault(&engine, json!({"kind": "unhealthy"})).await;
     assert_eq!(
         (
@@ -319,14 +335,14 @@ async fn time_passes_by_the_model() {
         post(&engine, "/v1/completions", &body).await;
         begun.elapsed()
     };
-    // 4,000 tokens at 20,000/s and 20 steps of 8 ms: 0.36 s
+    // 4,000 tokens at 20,000/s and 20 steps of 8 ms: 0.36 s (and more on a machine with much to do).
     let real = ask(Config {
         speed: 1.0,
         ..Config::default()
     })
     .await;
     assert!(
-        real >= Duration::from_millis(350) && real < Duration::from_millis(1500),
+        real >= Duration::from_millis(350) && real < Duration::from_secs(20),
         "{real:?}"
     );
 }
