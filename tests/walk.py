@@ -40,7 +40,9 @@ def run(command):
 def curl_twice(output):
     line = output.strip().splitlines()[-1]
     assert line.startswith("curl "), f"make run ends with {line!r}"
-    answers = [run(line) for _ in range(2)]
+    answers = [run(line)]
+    time.sleep(2)  # what it left in a cache is told in milliseconds
+    answers.append(run(line))
     engines = [re.search(r"^x-engine: (.*)$", answer, re.M)[1].strip() for answer in answers]
     cached = [json.loads(answer[answer.index("{"):])["usage"]["prompt_tokens_details"]["cached_tokens"] for answer in answers]
     assert engines[0] == engines[1], engines
@@ -52,6 +54,16 @@ def report(command):
     answer = json.loads(run(command + " --json"))
     (pool,) = answer["pools"]
     return pool
+
+
+def until_told(command, requests):
+    """Envoy tells of requests a moment after they have ended."""
+    for _ in range(30):
+        done = subprocess.run(command + " --json", shell=True, cwd=ROOT, capture_output=True, text=True)
+        pools = json.loads(done.stdout or '{"pools": []}')["pools"]
+        if sum(pool[mode]["requests"] for pool in pools for mode in ("shadow", "enforced")) >= requests:
+            return
+        time.sleep(1)
 
 
 def hit_rate(sums):
@@ -66,8 +78,7 @@ def main():
         pools = []
         for number, command in enumerate(todo):
             if " report " in command:
-                # Envoy tells of requests that have ended a moment later.
-                time.sleep(2)
+                until_told(command, 60 * (len(pools) + 1))
             output = run(command)
             if number == 0:
                 curl_twice(output)

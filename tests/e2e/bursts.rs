@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 use prefix_picker_tests::access_log::Entry;
 use prefix_picker_tests::client::{Client, Reply};
-use prefix_picker_tests::stack::{Options, Places, Stack};
+use prefix_picker_tests::stack::{Options, Places, Stack, wait};
 use serde_json::Value;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -14,6 +14,7 @@ use tokio::net::TcpStream;
 use crate::faults::{chat, words};
 
 const PATH: &str = "/v1/chat/completions";
+const PATIENCE: Duration = Duration::from_secs(30);
 
 /// As fast as a real engine: a prompt of 4,000 tokens takes 0.2 s.
 pub(crate) fn options(engines: usize) -> Options {
@@ -55,12 +56,32 @@ fn engines_of(answered: &[(Reply, Entry)]) -> BTreeSet<&str> {
     upstreams.flatten().collect()
 }
 
+/// Waits until the control plane has heard from all engines that they have nothing to do.
+async fn idle(stack: &Stack) -> Result<()> {
+    let client = Client::new(stack.ports.control_plane)?;
+    let token = [("authorization", "Bearer change-me-gateway-token")];
+    wait("the engines to be idle", PATIENCE, async || {
+        let answer = client.get_with("/v1/status", &token).await;
+        let Ok((200, text)) = answer else {
+            return false;
+        };
+        let status: Value = serde_json::from_str(&text).unwrap_or_default();
+        let replicas = status["pools"][0]["replicas"].as_array();
+        replicas.is_some_and(|all| {
+            !all.is_empty() && all.iter().all(|r| r["running"] == 0 && r["waiting"] == 0)
+        })
+    })
+    .await?;
+    stack.settle().await
+}
+
 /// 8 prompts that share 4,000 tokens, within 50 ms, on 8 idle engines: two engines at most compute
 /// what they share, although no event can say yet who has it.
 pub(crate) async fn siblings(places: &Places, short: bool) -> Result<()> {
     let mut stack = Stack::start("siblings", places, options(8)).await?;
     let client = stack.client()?;
     for round in 0..if short { 4 } else { 20 } {
+        idle(&stack).await?;
         let system = words(100 + round, 3_000);
         let bodies = (0..8).map(|n| chat(&system, &words(1_000 + round * 10 + n, 30)));
         let name = format!("siblings-{round}");

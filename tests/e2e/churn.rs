@@ -306,7 +306,6 @@ async fn watch(mut observer: Observer, seen: Arc<AtomicU64>, over: Arc<AtomicBoo
 
 /// Waits until engines, Envoy and filter have nothing in flight, and looks whether it stays so.
 async fn nothing_left(stack: &Stack) -> Result<()> {
-    let begin = Instant::now();
     wait(
         "the engines to be idle",
         Duration::from_secs(20),
@@ -333,6 +332,7 @@ async fn nothing_left(stack: &Stack) -> Result<()> {
     })
     .await?;
     let mut observer = stack.observer()?;
+    let begin = Instant::now();
     // What a VM had counted that has trapped is ignored after 5 s.
     let patience = Duration::from_secs(12);
     let (mut left, mut empty) = (Vec::<PlaceWork>::new(), 0);

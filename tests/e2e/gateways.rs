@@ -119,7 +119,7 @@ pub(crate) async fn drain(places: &Places) -> Result<()> {
     let running = its.iter().filter(|f| f.due < drained && f.end() > drained);
     let running = running.count();
     // Gateways hear of it with the answer to their long poll.
-    let heard = drained + Duration::from_millis(300);
+    let heard = drained + Duration::from_secs(1);
     let during = its.iter().filter(|f| f.due > heard && f.due < undrained);
     let during = during.count();
     let after = its.iter().filter(|f| f.due > undrained).count();

@@ -111,7 +111,7 @@ pub(crate) async fn hot_prefix(places: &Places, short: bool) -> Result<()> {
         seats: 128,
     };
     let rate = 3.0 * engine.capacity(FRESH, ANSWER);
-    let (warm, length) = if short { (4, 10) } else { (10, 60) };
+    let (warm, length) = if short { (4, 30) } else { (10, 60) };
     let (warm, length) = (Duration::from_secs(warm), Duration::from_secs(length));
     let system = text(1, 1_200);
     let shot = |(n, due): (u64, Duration)| Shot {
@@ -170,7 +170,8 @@ pub(crate) async fn unique(places: &Places, short: bool) -> Result<()> {
         seats: 64,
     };
     let rate = 0.4 * ENGINES as f64 * engine.capacity(PROMPT, ANSWER);
-    let length = Duration::from_secs(if short { 13 } else { 90 });
+    // Least-request, too, spreads by chance: the fewer requests, the wider.
+    let length = Duration::from_secs(if short { 40 } else { 90 });
     let shot = |(n, due): (u64, Duration)| Shot {
         due,
         id: format!("unique-{n}"),

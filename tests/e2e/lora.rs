@@ -14,6 +14,8 @@ use crate::faults::{chat, words};
 
 const PATH: &str = "/v1/chat/completions";
 const PATIENCE: Duration = Duration::from_secs(10);
+/// Many times what news takes to the filter.
+const HEARD: Duration = Duration::from_secs(2);
 /// The simulated engine's block.
 const ENGINE_BLOCK: u64 = 16;
 
@@ -142,7 +144,7 @@ impl Case {
         })
         .await?;
         // Each engine is asked by itself.
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        tokio::time::sleep(HEARD).await;
         let (cached, entry) = self.ask_exactly("sql", &system).await?;
         ensure!(
             (cached, entry.predicted_tokens) == (0, Some(0)),
@@ -191,7 +193,7 @@ impl Case {
         })
         .await?;
         // A poll waits for just this.
-        tokio::time::sleep(Duration::from_millis(300)).await;
+        tokio::time::sleep(HEARD).await;
         Ok(())
     }
 

@@ -71,7 +71,13 @@ pub(crate) async fn killed(places: &Places, short: bool) -> Result<()> {
     let run = Run::start(&[stack.ports.envoy], shots("killed", length))?;
     run.reach(kill).await;
     let victim = stack.endpoint(1);
-    let state = stack.engine_state(1).await?;
+    // Some of them will have begun to be answered, and others not.
+    let mut state = stack.engine_state(1).await?;
+    let enough = |state: &Value| state["requests"].as_u64().is_some_and(|n| n >= 6);
+    while !enough(&state) && run.start.elapsed() < kill + Duration::from_secs(2) {
+        tokio::time::sleep(Duration::from_millis(5)).await;
+        state = stack.engine_state(1).await?;
+    }
     stack.engines.get_mut(1).context("no second engine")?.kill();
     let kill = run.start.elapsed();
     let fired = run.finish().await?;

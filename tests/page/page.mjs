@@ -248,6 +248,7 @@ async function beginsAnewWithNothing(page) {
   assert.equal((await page.locator(".tile .value").allInnerTexts())[0], "–");
   assert.equal(await page.locator("#pools .empty:visible").count(), told.pools.length);
   await picture(page, "empty");
+  await page.unrouteAll({ behavior: "ignoreErrors" });
 }
 
 try {

@@ -51,10 +51,8 @@ impl Stack {
             let Ok(state) = self.engine_state(i).await else {
                 continue;
             };
-            if state["last_seq"]
-                .as_u64()
-                .is_some_and(|last| last != applied)
-            {
+            let last = state["last_seq"].as_u64();
+            if last.is_some() && last != applied {
                 return Ok(false);
             }
         }
@@ -67,16 +65,15 @@ impl Stack {
             && table == self.filter_metric("table_seq").await?)
     }
 
-    /// For each engine, the number of the last batch that the control plane has applied.
-    async fn control_plane_seqs(&self) -> Result<Vec<u64>> {
+    /// For each engine, the number of the last batch that the control plane has applied, if any.
+    async fn control_plane_seqs(&self) -> Result<Vec<Option<u64>>> {
         let text = self.control_plane_metrics().await?;
         let all = (0..self.ports.engines.len()).map(|i| {
             let name = format!("replica=\"engine-{}\"", i + 1);
             let line = text
                 .lines()
                 .find(|l| l.starts_with("prefix_picker_replica_last_seq{") && l.contains(&name));
-            line.and_then(|l| l.rsplit(' ').next())
-                .map_or(0, |v| v.parse().unwrap_or(0))
+            line?.rsplit(' ').next()?.parse().ok()
         });
         Ok(all.collect())
     }
