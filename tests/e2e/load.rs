@@ -209,8 +209,10 @@ pub(crate) async fn unique(places: &Places, short: bool) -> Result<()> {
     let [(count, load, ttft), (plain_count, plain_load, plain_ttft)] = of[..] else {
         anyhow::bail!("two runs");
     };
+    // Its own spread is 1.02 to 1.07 by chance: ours may not be compared with a lucky one.
+    let by_plain = |spread: f64| spread.max(1.05) + 0.05;
     ensure!(
-        count <= plain_count + 0.05 && load <= plain_load + 0.05,
+        count <= by_plain(plain_count) && load <= by_plain(plain_load),
         "spread wider than by least-request"
     );
     for (ours, plain) in ttft.into_iter().zip(plain_ttft) {
