@@ -62,13 +62,18 @@ fn is_publisher(replayed: Option<&Replayed>) -> bool {
     matches!(replayed, Some(Replayed::Silent(Peer::Socket(kind))) if kind == "PUB")
 }
 
-pub(super) fn judge(subject: &Subject<'_>, seen: &Seen) -> Vec<Item> {
-    let name = &subject.replica.name;
+/// Whether no events come since prefix caching is off.
+pub(super) fn caching_is_off(subject: &Subject<'_>, seen: &Seen) -> bool {
     let is_silent = match (&seen.events, &seen.requests) {
         (Err(peer), _) => matches!(peer, Peer::Nobody | Peer::Unknown),
         (Ok(()), requests) => requests.as_ref().is_some_and(|r| r.heard.batches == 0),
     };
-    let is_off = is_silent && caching::is_off(subject, seen);
+    is_silent && caching::is_off(subject, seen)
+}
+
+pub(super) fn judge(subject: &Subject<'_>, seen: &Seen) -> Vec<Item> {
+    let name = &subject.replica.name;
+    let is_off = caching_is_off(subject, seen);
     let no_events = if is_off { NO_CACHING } else { NO_EVENTS };
     match owner(subject, seen) {
         Some((other, theirs)) => vec![

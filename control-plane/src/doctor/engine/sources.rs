@@ -1,7 +1,7 @@
 //! What the engine itself says of its events (`/kv_event_sources`), against the configuration.
 
 use super::Subject;
-use super::events::{NO_CACHING, SWITCH_ON};
+use super::events::{NO_CACHING, SWITCH_ON, caching_is_off};
 use crate::doctor::item::{Item, Status};
 use crate::doctor::probe::Seen;
 use crate::facts::sources::{Expected, Told, complaints, told};
@@ -37,7 +37,7 @@ pub(super) fn judge(subject: &Subject<'_>, seen: &Seen, items: &[Item]) -> Optio
         faults.any(|item| item.id == **id)
     };
     // One fault, said once.
-    if items.iter().any(|item| item.found == NO_CACHING) {
+    if caching_is_off(subject, seen) {
         return Some(Item::skipped(ID, name, NO_CACHING));
     }
     if let Some(id) = NAMED_BY.iter().find(is_fault) {
