@@ -33,48 +33,59 @@ async fn what_one_gateway_tells_another_hears_at_once() {
             .0,
         400
     );
-    let known = tell(&running, &named("one", 1)).await;
-    let listens = Report {
-        wait_ms: 1_200,
-        instance: known.instance,
-        cursor: known.cursor,
-        seen: known.seen,
-        ..named("one", 2)
-    };
-    let told = Report {
-        work: vec![PlaceWork {
-            place: 5,
-            requests: 2,
-            tokens: 30,
-            context: 400,
-        }],
-        sent: vec![Sent {
-            key: 9,
-            place: 5,
-            life_ms: 4_000,
-            marks: vec![1, 2],
-            ..Sent::default()
-        }],
-        ..named("two", 1)
-    };
-    let tells = async {
-        tokio::time::sleep(Duration::from_millis(50)).await;
-        let begin = Instant::now();
-        assert_eq!(tell(&running, &told).await.gateways, 1);
-        begin
-    };
-    let (heard, begin) = tokio::join!(tell(&running, &listens), tells);
-    assert!(
-        begin.elapsed() < Duration::from_millis(900),
-        "{:?}",
-        begin.elapsed()
-    );
-    assert_eq!((heard.gateways, &heard.work), (1, &told.work));
-    assert_eq!((heard.sent[0].key, &heard.sent[0].marks), (9, &vec![1, 2]));
+    let work = vec![PlaceWork {
+        place: 5,
+        requests: 2,
+        tokens: 30,
+        context: 400,
+    }];
+    let mut known = tell(&running, &named("one", 1)).await;
+    let mut tries = 0;
+    // An answer that waits to the end is never so early, one that does not may be late where much else goes on:
+    // one of a few must be early.
+    loop {
+        tries += 1;
+        let listens = Report {
+            wait_ms: 1_200,
+            instance: known.instance,
+            cursor: known.cursor,
+            seen: known.seen,
+            ..named("one", tries + 1)
+        };
+        let told = Report {
+            work: work.clone(),
+            sent: vec![Sent {
+                key: tries,
+                place: 5,
+                life_ms: 4_000,
+                marks: vec![1, 2],
+                ..Sent::default()
+            }],
+            ..named("two", tries)
+        };
+        let tells = async {
+            tokio::time::sleep(Duration::from_millis(50)).await;
+            let begin = Instant::now();
+            (tell(&running, &told).await.gateways, begin)
+        };
+        let (heard, (others, begin)) = tokio::join!(tell(&running, &listens), tells);
+        let took = begin.elapsed();
+        if took < Duration::from_millis(900) {
+            assert_eq!((others, heard.gateways, &heard.work), (1, 1, &work));
+            let sent = &heard.sent[0];
+            assert_eq!((sent.key, &sent.marks), (tries, &vec![1, 2]));
+            break;
+        }
+        assert!(tries < 20, "{took:?}");
+        known = heard;
+    }
     let metrics = running.get("/metrics").await.1;
     for line in [
         "prefix_picker_news_gateways 2",
-        "prefix_picker_news_reports_total{result=\"heard\"} 3",
+        &format!(
+            "prefix_picker_news_reports_total{{result=\"heard\"}} {}",
+            1 + 2 * tries
+        ),
         "prefix_picker_news_reports_total{result=\"malformed\"} 1",
     ] {
         assert!(metrics.contains(line), "{line}\n{metrics}");
