@@ -8,9 +8,10 @@ mod common;
 #[path = "../common/fed.rs"]
 mod fed;
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::path::PathBuf;
 use std::process::{Child, Output, Stdio};
+use std::sync::mpsc::RecvTimeoutError;
 use std::time::{Duration, Instant};
 
 use common::{Temp, model, program};
@@ -436,15 +437,19 @@ fn json_has_a_schema_with_a_version() {
         "{said}"
     );
     // Not on a terminal it is printed once. What it is made of may be half a second old.
-    std::thread::sleep(Duration::from_millis(600));
-    let output = run(&["top", "--url", url]);
-    let shown = String::from_utf8(output.stdout).unwrap();
-    assert_eq!(output.status.code(), Some(0));
-    assert!(
-        shown.contains("draining") && shown.contains("by reason:"),
-        "{shown}"
-    );
-    assert!(!shown.contains('\u{1b}'), "{shown}");
+    let begin = Instant::now();
+    loop {
+        let output = run(&["top", "--url", url]);
+        let shown = String::from_utf8(output.stdout).unwrap();
+        assert_eq!(output.status.code(), Some(0));
+        assert!(shown.contains("by reason:"), "{shown}");
+        assert!(!shown.contains('\u{1b}'), "{shown}");
+        if shown.contains("draining") {
+            break;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(30), "{shown}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
 }
 
 /// A program on a terminal of its own (util-linux's `script`), which is stopped by a signal. Nothing where there
@@ -452,14 +457,48 @@ fn json_has_a_schema_with_a_version() {
 fn on_a_terminal(signal: &str, url: &str) -> Option<String> {
     let top = env!("CARGO_BIN_EXE_prefix-picker");
     // `exec`: what has the shell's number is the program then, in the foreground.
-    let line = format!(
-        "stty -g; sh -c '(sleep 1; kill -{signal} $$) & exec {top} top --url {url}'; echo code=$?; stty -g"
-    );
-    let output = std::process::Command::new("script")
+    let line =
+        format!("stty -g; sh -c 'echo pid=$$; exec {top} top --url {url}'; echo code=$?; stty -g");
+    let mut script = std::process::Command::new("script")
         .args(["-qec", &line, "/dev/null"])
-        .stdin(Stdio::null())
-        .output();
-    Some(String::from_utf8_lossy(&output.ok()?.stdout).into_owned())
+        // Not at its end, which `script` would pass on as Ctrl-D: that is a key that ends the program.
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .ok()?;
+    let (_open, mut out) = (script.stdin.take(), script.stdout.take().unwrap());
+    let (send, parts) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut part = [0; 4096];
+        while let Ok(len @ 1..) = out.read(&mut part) {
+            let _ = send.send(part[..len].to_vec());
+        }
+    });
+    // Once it draws it has long been ready for signals, however long it takes to get there.
+    let (mut said, mut kill) = (Vec::new(), Some(signal));
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        match parts.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+            Ok(part) => said.extend(part),
+            Err(RecvTimeoutError::Disconnected) => break,
+            Err(RecvTimeoutError::Timeout) => {
+                let _ = script.kill();
+                panic!("{signal}: {}", String::from_utf8_lossy(&said));
+            }
+        }
+        let text = String::from_utf8_lossy(&said);
+        if text.contains("\u{1b}[?1049h")
+            && let Some(signal) = kill.take()
+        {
+            let mut lines = text.lines();
+            let pid = lines.find_map(|line| line.strip_prefix("pid=")).unwrap();
+            let mut command = std::process::Command::new("kill");
+            let sent = command.args([&format!("-{signal}"), pid.trim_end()]);
+            assert!(sent.status().unwrap().success(), "{signal}: {text}");
+        }
+    }
+    script.wait().unwrap();
+    Some(String::from_utf8_lossy(&said).into_owned())
 }
 
 #[test]
