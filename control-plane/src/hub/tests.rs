@@ -131,7 +131,7 @@ impl Fake {
             ("HF_ENDPOINT", &endpoint),
         ])
         .unwrap();
-        hub.patience = Duration::from_secs(2);
+        hub.patience = Duration::from_secs(20);
         Self {
             served,
             hub,
