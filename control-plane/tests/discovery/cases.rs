@@ -69,7 +69,8 @@ async fn pods_come_and_go() {
     api.delete_pod("b");
     cp.until_states(&[("a", Ready)]).await;
     assert_eq!(cp.engine.pools()[0].stats().held, BLOCKS);
-    assert!(!cp.metrics().await.contains("replica=\"b\""));
+    cp.until_metrics(|text| !text.contains("replica=\"b\""))
+        .await;
 
     // Another address, and another pod of the same name, are other replicas.
     engines.run("127.1.0.3", 3).await;
@@ -101,11 +102,8 @@ async fn pods_come_and_go() {
         cp.engine.pools()[0].stats().nodes == 0
     })
     .await;
-    assert_eq!(
-        cp.metric("prefix_picker_discovery_replicas{pool=\"one\"}")
-            .await,
-        Some(0.0)
-    );
+    let none = "prefix_picker_discovery_replicas{pool=\"one\"} 0\n";
+    cp.until_metrics(|text| text.contains(none)).await;
     cp.stop().await;
 }
 
@@ -127,10 +125,10 @@ async fn an_api_server_that_fails_takes_nobody_away() {
     let both = [("a", Ready), ("b", Ready)];
     cp.until_states(&both).await;
     let (lists, _) = api.asked();
-    let failures = async |kind: &str| {
+    let until_failure = async |kind: &str| {
         let line =
             format!("prefix_picker_discovery_failures_total{{pool=\"one\",kind=\"{kind}\"}}");
-        cp.metric(&line).await.unwrap_or(0.0)
+        cp.until_metric(&line, |count| count >= 1.0).await;
     };
 
     // Watches break off, and go on where they were: bookmarks told how far that is.
@@ -143,26 +141,26 @@ async fn an_api_server_that_fails_takes_nobody_away() {
     assert_eq!(api.asked().0, lists, "nothing was listed again");
 
     // Forbidden for a while: nobody goes.
+    let before = api.refused().len();
     api.refuse(Some(403));
     api.disconnect();
+    // Or the watch might tell of what comes now, before it breaks off.
+    cp.until("a refusal", |_| api.refused().len() > before)
+        .await;
     api.delete_pod("c");
-    while failures("forbidden").await == 0.0 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until_failure("forbidden").await;
     assert_eq!(cp.states().len(), 3);
     // Meanwhile changes are forgotten: 410, and a list from the beginning.
     api.compact();
     api.refuse(None);
     cp.until_states(&both).await;
     assert!(api.asked().0 > lists);
-    assert!(failures("gone").await >= 1.0);
+    until_failure("gone").await;
 
     // The server has a bad day.
     api.refuse(Some(500));
     api.disconnect();
-    while failures("server").await == 0.0 {
-        tokio::time::sleep(Duration::from_millis(20)).await;
-    }
+    until_failure("server").await;
     api.refuse(None);
     api.delay(Duration::from_millis(1_500));
     api.set_pod(&pod("c", "127.2.0.3"));
@@ -304,11 +302,8 @@ async fn ipv6_from_the_pod_to_the_header() {
         head.replicas[0].name(),
         format!("[::1]:{}", engines.ports.http)
     );
-    assert_eq!(
-        cp.metric("prefix_picker_replica_max_model_len{pool=\"one\",replica=\"a\"}")
-            .await,
-        Some(8192.0)
-    );
+    let longest = "prefix_picker_replica_max_model_len{pool=\"one\",replica=\"a\"}";
+    cp.until_metric(longest, |tokens| tokens == 8192.0).await;
     cp.stop().await;
 }
 

@@ -8,7 +8,7 @@ use axum::extract::{OriginalUri, Path, Query, State};
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde_json::{Value, json};
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 
 use super::{Api, Change, Inner, Refusal};
 
@@ -105,6 +105,8 @@ async fn answer(
 ) -> Response {
     let delay = api.with(|inner| inner.delay);
     tokio::time::sleep(delay).await;
+    // Before it is known whether this one is refused: who is not is broken off by what comes then.
+    let broken = api.broken.subscribe();
     let is = |name: &str| query.get(name).is_some_and(|is| is == "true" || is == "1");
     let number = |name: &str| query.get(name).and_then(|number| number.parse().ok());
     let from = number("resourceVersion").unwrap_or(0);
@@ -122,7 +124,8 @@ async fn answer(
         if gone {
             return refused(410, "too old resource version");
         }
-        return stream(api, kind, selector, from, is("allowWatchBookmarks"));
+        let marks = is("allowWatchBookmarks");
+        return stream(api, kind, selector, from, marks, broken);
     }
     let limit = number("limit").and_then(|limit| usize::try_from(limit).ok());
     let begin = query.get("continue").and_then(|token| token.parse().ok());
@@ -189,9 +192,16 @@ fn line(kind: &str, object: &Value) -> Line {
     )))
 }
 
-fn stream(api: Api, kind: &'static str, selector: String, from: u64, bookmarks: bool) -> Response {
+fn stream(
+    api: Api,
+    kind: &'static str,
+    selector: String,
+    from: u64,
+    bookmarks: bool,
+    mut broken: watch::Receiver<u64>,
+) -> Response {
     let (sender, receiver) = mpsc::channel::<Line>(64);
-    let (mut changed, mut broken) = (api.changed.subscribe(), api.broken.subscribe());
+    let mut changed = api.changed.subscribe();
     tokio::spawn(async move {
         if api.with(|inner| from < inner.compacted) {
             let gone = status(410, "too old resource version");
