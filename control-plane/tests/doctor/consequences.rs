@@ -145,7 +145,7 @@ fn no_replay() {
 /// Replicas of two pools may have the same name.
 #[test]
 fn the_fault_of_another_pools_replica() {
-    let fleet = Fleet::start("names", |_| {});
+    let fleet = Fleet::start("two-pools", |_| {});
     let of = |pool: &str, family: &str, value: u8| {
         format!("prefix_picker_replica_{family}pool=\"{pool}\",replica=\"b\"}} {value}\n")
     };

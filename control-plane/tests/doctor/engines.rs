@@ -112,7 +112,8 @@ fn a_dead_fleet_is_told_in_time() {
     let config = prefix_picker::config::Config::parse(&(yaml + &more.collect::<String>())).unwrap();
     let started = std::time::Instant::now();
     let report = run(&config, &Options::default());
-    assert!(started.elapsed().as_secs() < 30, "{:?}", started.elapsed());
+    // It is cut off after 25 s, and a busy machine may be late.
+    assert!(started.elapsed().as_secs() < 60, "{:?}", started.elapsed());
     let told = report
         .items
         .iter()
