@@ -11,7 +11,6 @@ use std::process::ExitCode;
 use anyhow::Context as _;
 use clap::{CommandFactory, Parser, Subcommand};
 
-mod chain;
 pub mod check;
 pub mod completions;
 pub mod decode_events;
@@ -103,7 +102,7 @@ pub fn run(cli: Cli) -> anyhow::Result<ExitCode> {
 #[must_use]
 pub fn failure(error: &anyhow::Error) -> ExitCode {
     // The whole chain on one line; never a backtrace, which says nothing to an operator.
-    eprintln!("prefix-picker: {}", chain::chain(error));
+    eprintln!("prefix-picker: {}", crate::chain::chain(error.as_ref()));
     if error.is::<Unusable>() {
         ExitCode::from(BAD_ARGUMENTS)
     } else {

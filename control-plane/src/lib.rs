@@ -30,6 +30,7 @@
 
 pub mod block_hash;
 pub mod canonicity;
+mod chain;
 pub mod cli;
 mod clock;
 pub mod config;

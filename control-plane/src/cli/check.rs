@@ -8,7 +8,7 @@ use serde::Serialize;
 pub(super) mod files;
 
 use super::BAD_ARGUMENTS;
-use super::chain::chain;
+use crate::chain::chain;
 use crate::config::{Config, FieldError, PoolConfig};
 use crate::parts;
 
@@ -162,7 +162,7 @@ fn look_at_files(config: &Config, found: &mut Found) {
 
 /// Loads what a pool's prompts are made with. Returns what works less well with it, or what is wrong.
 fn of_model(pool: &PoolConfig) -> Result<Vec<String>, String> {
-    let parts = parts::load(pool).map_err(|error| chain(&error))?;
+    let parts = parts::load(pool).map_err(|error| chain(error.as_ref()))?;
     let name = &pool.name;
     let obstacles = parts::obstacles(&parts.profile);
     let said = obstacles

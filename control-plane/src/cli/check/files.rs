@@ -5,7 +5,7 @@ use std::fs::File;
 use std::path::Path;
 
 use super::Problem;
-use crate::cli::chain::chain;
+use crate::chain::chain;
 use crate::config::{Config, FleetSecret, KubernetesConfig, PoolConfig, SourceConfig};
 use crate::disk;
 use crate::serve::read_secret;
@@ -24,12 +24,14 @@ pub(super) fn of_all(config: &Config) -> Vec<Problem> {
     for (field, files) in files {
         for (number, file) in files.iter().enumerate() {
             let opened = Tokens::open(&[], std::slice::from_ref(file));
-            let opened = opened.map(|_| ()).map_err(|error| chain(&error.into()));
+            let opened = opened.map(|_| ()).map_err(|error| chain(&error));
             add(format!("{field}[{number}]"), opened);
         }
     }
     if let FleetSecret::File(file) = &config.fleet_secret {
-        let read = read_secret(file).map(|_| ()).map_err(|error| chain(&error));
+        let read = read_secret(file)
+            .map(|_| ())
+            .map_err(|error| chain(error.as_ref()));
         add("fleet_secret_file".to_owned(), read);
     }
     problems.extend(data_dir(config));

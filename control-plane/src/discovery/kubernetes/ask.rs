@@ -19,6 +19,7 @@ use tokio_util::codec::{FramedRead, LinesCodec, LinesCodecError};
 use tokio_util::io::StreamReader;
 
 use super::object::null;
+use crate::chain::{causes, chain};
 use crate::discovery::{Failure, Kind};
 
 /// A page of a list: 500 pods of 10 kB each are 5 MB.
@@ -30,8 +31,6 @@ const REFUSAL_BYTES_MAX: usize = 64 << 10;
 const REFUSAL_TIME: Duration = Duration::from_secs(5);
 /// Of texts of others, in ours.
 const TEXT_CHARS_MAX: usize = 500;
-/// No chain of errors is longer.
-const CAUSES_MAX: usize = 16;
 /// Who wants to be left alone for longer is asked all the same.
 const AFTER_MAX: Duration = Duration::from_secs(60);
 
@@ -185,7 +184,7 @@ impl Asked {
     }
 
     fn refused(&self, kind: Kind, verb: &str, error: &(dyn Error + 'static)) -> Refused {
-        self.failed(kind, verb, &chain(error))
+        self.failed(kind, verb, &shortened(&chain(error)))
     }
 
     fn failed(&self, kind: Kind, verb: &str, said: &str) -> Refused {
@@ -259,23 +258,6 @@ fn is_about_version(status: &Status) -> bool {
         400 => has("resource version") || has("resourceVersion"),
         _ => matches!(status.reason.as_str(), "Expired" | "Gone"),
     }
-}
-
-fn causes<'a>(error: &'a (dyn Error + 'static)) -> impl Iterator<Item = &'a (dyn Error + 'static)> {
-    std::iter::successors(Some(error), |error| (*error).source()).take(CAUSES_MAX)
-}
-
-/// An error's text, with those of its causes that it does not have in its own.
-pub(super) fn chain(error: &(dyn Error + 'static)) -> String {
-    let mut said = String::new();
-    for cause in causes(error).map(ToString::to_string) {
-        if said.is_empty() {
-            said = cause;
-        } else if !said.ends_with(&cause) {
-            said = format!("{said}: {cause}");
-        }
-    }
-    shortened(&said)
 }
 
 /// The connection ended in the middle of a body.

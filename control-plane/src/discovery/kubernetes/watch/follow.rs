@@ -13,8 +13,9 @@ use tokio::time::Instant;
 use tokio_util::codec::LinesCodecError;
 
 use super::{Event, Told};
+use crate::chain::chain;
 use crate::discovery::Kind;
-use crate::discovery::kubernetes::ask::{Asked, Refused, chain, is_eof};
+use crate::discovery::kubernetes::ask::{Asked, Refused, is_eof, shortened};
 use crate::discovery::kubernetes::object::{Named, read};
 
 /// How long one watch lasts, in seconds.
@@ -227,11 +228,11 @@ impl<K: DeserializeOwned> Watcher<K> {
                 self.asked.watched(Kind::Server, said)
             }
             // It should have ended by itself: nobody knows since when nothing came through.
-            error if begin.elapsed() > Duration::from_secs(WATCH_S.into()) => {
-                self.stalled(&format!("broke off after its end: {}", chain(error)))
-            }
+            error if begin.elapsed() > Duration::from_secs(WATCH_S.into()) => self.stalled(
+                &format!("broke off after its end: {}", shortened(&chain(error))),
+            ),
             error => {
-                let said = format!("broke off: {}", chain(error));
+                let said = format!("broke off: {}", shortened(&chain(error)));
                 self.asked.watched(Kind::Disconnected, &said)
             }
         }
