@@ -21,6 +21,7 @@ use tokio::time::Instant;
 
 use crate::config::Config;
 
+mod addresses;
 pub mod control_plane;
 pub mod dashboards;
 mod discovered;
@@ -77,7 +78,8 @@ pub async fn examine(config: &Config, options: &Options) -> Result<Report, reqwe
         .no_proxy()
         .connect_timeout(probe::CONNECT_TIMEOUT)
         .build()?;
-    let mut urls = options.urls.clone();
+    let mut urls = addresses::distinct(&options.urls);
+    let admins = addresses::distinct(&options.envoy_admin);
     if urls.is_empty() {
         urls.push(control_plane::url_of(config));
     }
@@ -85,12 +87,15 @@ pub async fn examine(config: &Config, options: &Options) -> Result<Report, reqwe
     let ((replicas, engines), control_planes, gateways) = tokio::join!(
         pool::examine(config, &known, options, &client, deadline),
         control_plane::look(config, &urls, &client),
-        envoy::look(&options.envoy_admin, &client),
+        envoy::look(&admins, &client),
     );
     // Causes come first: what follows from them is not said again.
     let mut control_planes = control_plane::examine(config, control_planes, &engines);
-    let absent = control_plane::absence(&control_planes);
-    let gateways = envoy::examine(&known, gateways, absent);
+    let beside = envoy::ControlPlanes {
+        absent: control_plane::absence(&control_planes),
+        urls: &urls,
+    };
+    let gateways = envoy::examine(&known, gateways, beside);
     control_plane::blame_gateways(&mut control_planes, &gateways);
     items.extend(replicas);
     items.extend(control_planes);

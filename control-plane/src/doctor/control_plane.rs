@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::addresses::without_path;
 use super::item::{Item, Status};
 use super::page::{NoPage, fetch};
 use super::samples::{Sample, samples};
-use super::who::{is_control_plane, who};
+use super::who::{Who, is_control_plane, who};
 use crate::config::Config;
 
 mod engines;
@@ -131,14 +132,24 @@ async fn look_at(config: &Config, url: &str, client: &reqwest::Client) -> Result
     let status = match status {
         Ok(status) if is_control_plane(&status) => status,
         Ok(status) => {
-            let who = who(client, url).await;
+            let bare = without_path(url);
+            let who = who(client, bare.as_deref().unwrap_or(url)).await;
+            if let (Some(bare), Who::ControlPlane) = (&bare, &who) {
+                let found = format!(
+                    "{url}/v1/status answers {}. A control plane is at {bare}",
+                    status.status
+                );
+                let fix = format!("leave the path out: --url {bare}");
+                return Err(Item::fail(REACHABLE, url, found, fix));
+            }
             let found = format!(
                 "{}, no control plane: /v1/status answers {}",
                 who.told(),
                 status.status
             );
+            let without = bare.map_or("", |_| ", without a path");
             let fix = who.cure(&format!(
-                "--url is the control plane's address, its `listen` says {configured}"
+                "--url is the control plane's address{without}; its `listen` says {configured}"
             ));
             return Err(Item::fail(REACHABLE, url, found, fix));
         }

@@ -11,9 +11,11 @@
 
 use std::time::Duration;
 
+use futures_util::StreamExt as _;
 use serde_json::Value;
 
-use super::item::Item;
+use super::addresses::without_path;
+use super::item::{Item, Status};
 use super::page::{NoPage, fetch};
 use super::who::{Who, who};
 use crate::config::Config;
@@ -23,9 +25,12 @@ mod buffers;
 mod clusters;
 mod dump;
 mod filter;
+mod polls;
 mod stats;
 
 use dump::Dump;
+use polls::Polls;
+pub(super) use polls::REFUSED;
 
 const REACHABLE: &str = "gateway.reachable";
 /// What is not known of a gateway whose pages cannot be read.
@@ -48,8 +53,16 @@ const OTHERS: [&str; 15] = [
 ];
 /// One that has just started is looked at once more after so long.
 const AGAIN_AFTER: Duration = Duration::from_millis(2_500);
+/// Looks at how polls go on, where the first one does not tell, and the time between two: together longer than
+/// the filter waits after a failure.
+const LOOKS: usize = 3;
+const BETWEEN_LOOKS: Duration = Duration::from_secs(1);
+/// Gateways looked at together: configurations may be large.
+const TOGETHER: usize = 4;
 /// How long a page may take: configurations of large meshes have many megabytes.
 const TIMEOUT: Duration = Duration::from_secs(8);
+/// The filter's own figures.
+const STATS: &str = "/stats?filter=prefix_picker|vm_reload";
 /// The header by which endpoints are named.
 const HEADER: &str = "x-gateway-destination-endpoint";
 
@@ -64,6 +77,17 @@ pub struct Pages {
     pub server_info: Value,
     /// `/stats`, at least those of the filter and of Wasm.
     pub stats: String,
+    /// The same some seconds later, where it was looked at again.
+    pub later: Option<String>,
+}
+
+/// What is known of the control planes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ControlPlanes<'a> {
+    /// The item that says that there is none.
+    pub absent: Option<&'static str>,
+    /// Their addresses as doctor has them.
+    pub urls: &'a [String],
 }
 
 /// A gateway's pages, or what is in the way.
@@ -74,25 +98,21 @@ pub(super) struct Look {
 
 /// Looks at all gateways.
 pub(super) async fn look(urls: &[String], client: &reqwest::Client) -> Vec<Look> {
-    let mut looks = Vec::new();
-    for url in urls {
+    let look = |url: String| async move {
         let name = url.trim_end_matches('/');
         let subject = name.strip_prefix("http://").unwrap_or(name).to_owned();
         let pages = match pages(client, name).await {
             Ok(pages) => Ok(again(client, name, pages).await),
             Err(why) => Err(unreachable(client, name, &subject, &why).await),
         };
-        looks.push(Look { subject, pages });
-    }
-    looks
+        Look { subject, pages }
+    };
+    let looks = futures_util::stream::iter(urls.to_vec()).map(look);
+    looks.buffered(TOGETHER).collect().await
 }
 
-/// Judges them. `absent`: the item that says that there is no control plane.
-pub(super) fn examine(
-    config: &Config,
-    looks: Vec<Look>,
-    absent: Option<&'static str>,
-) -> Vec<Item> {
+/// Judges them.
+pub(super) fn examine(config: &Config, looks: Vec<Look>, beside: ControlPlanes<'_>) -> Vec<Item> {
     let mut items = Vec::new();
     if looks.is_empty() {
         let why = "no --envoy-admin was given: nothing of the gateways was looked at";
@@ -103,7 +123,7 @@ pub(super) fn examine(
             Ok(pages) => {
                 let found = "the admin pages can be read";
                 items.push(Item::ok(REACHABLE, &look.subject, found));
-                items.extend(judge(config, &look.subject, &pages, absent));
+                items.extend(judge(config, &look.subject, &pages, beside));
             }
             Err(item) => {
                 items.push(item);
@@ -115,16 +135,31 @@ pub(super) fn examine(
     items
 }
 
-/// The pages once more, where the filter may not have polled yet: then it may have a moment later.
-async fn again(client: &reqwest::Client, url: &str, first: Pages) -> Pages {
-    let dump = Dump::of(&first.config_dump);
-    let found = filter::find(&dump);
-    let polls = found.iter().any(|found| !found.plugin.standalone);
-    if !polls || stats::unsettled(&first.stats, &Age::of(&first.server_info)).is_none() {
-        return first;
+/// The pages once more, where the filter may not have polled yet: then it may have a moment later. And its figures
+/// some times more, where polls seem not to be answered: which of them rise tells how they end now.
+async fn again(client: &reqwest::Client, url: &str, mut seen: Pages) -> Pages {
+    let polls = {
+        let found = filter::find(&Dump::of(&seen.config_dump));
+        found.iter().any(|found| !found.plugin.standalone)
+    };
+    if !polls {
+        return seen;
     }
-    tokio::time::sleep(AGAIN_AFTER).await;
-    pages(client, url).await.unwrap_or(first)
+    if polls::unsettled(&seen.stats, Age::of(&seen.server_info)).is_some() {
+        tokio::time::sleep(AGAIN_AFTER).await;
+        seen = pages(client, url).await.unwrap_or(seen);
+    }
+    for _ in 0..LOOKS {
+        if !Polls::of(&seen).is_unclear() {
+            break;
+        }
+        tokio::time::sleep(BETWEEN_LOOKS).await;
+        let page = fetch(client, &format!("{url}{STATS}"), TIMEOUT).await;
+        if let Some(page) = page.ok().filter(|page| page.status == 200) {
+            seen.later = Some(page.text());
+        }
+    }
+    seen
 }
 
 async fn unreachable(client: &reqwest::Client, url: &str, subject: &str, why: &NoPage) -> Item {
@@ -136,6 +171,26 @@ async fn unreachable(client: &reqwest::Client, url: &str, subject: &str, why: &N
             "look at Envoy's log, then restart it. If it is another program that hangs there: {FIX}"
         );
         return Item::fail(ID, subject, format!("{why}: it hangs"), fix);
+    }
+    if why.nobody {
+        let fix = format!(
+            "start that Envoy, if it does not run: its log says why it ended. If it runs: {FIX}"
+        );
+        return Item::fail(ID, subject, why.to_string(), fix);
+    }
+    if let Some(bare) = without_path(url) {
+        let who = who(client, &bare).await;
+        let (found, fix) = match who {
+            Who::EnvoyAdmin => (
+                format!("{why}. Envoy's admin pages are at {bare}"),
+                format!("leave the path out: --envoy-admin {bare}"),
+            ),
+            other => (
+                format!("{why}. At {bare}: {}", other.told()),
+                other.cure(&format!("{FIX}; leave the path out")),
+            ),
+        };
+        return Item::fail(ID, subject, found, fix);
     }
     match who(client, url).await {
         // Those of an Envoy, but not all, or nobody that is known.
@@ -149,14 +204,13 @@ async fn unreachable(client: &reqwest::Client, url: &str, subject: &str, why: &N
     }
 }
 
-/// Judges one gateway by its pages. `absent`: the item that says that there is no control plane, if there
-/// is none: what follows from that is not said again.
+/// Judges one gateway by its pages. Where there is no control plane, what follows from that is not said again.
 #[must_use]
 pub fn judge(
     config: &Config,
     subject: &str,
     pages: &Pages,
-    absent: Option<&'static str>,
+    beside: ControlPlanes<'_>,
 ) -> Vec<Item> {
     let dump = Dump::of(&pages.config_dump);
     let tokens = Tokens::open(&config.tokens, &config.token_files).ok();
@@ -165,26 +219,35 @@ pub fn judge(
     items.extend(filter::judge(config, subject, &dump, &found));
     let standalone = !found.is_empty() && found.iter().all(|found| found.plugin.standalone);
     if !found.is_empty() {
-        items.push(filter::token(subject, &found, tokens.as_ref()));
+        let now = Polls::of(pages).now(standalone);
+        items.push(filter::token(subject, &found, tokens.as_ref(), &now));
         items.extend(buffers::judge(config, subject, &dump, &found));
-        let age = Age::of(&pages.server_info);
-        let figures = stats::judge(subject, &pages.stats, standalone, &age);
-        let failed = stats::Causes::of(&items, absent);
-        items.extend(figures.into_iter().map(|item| failed.explain(item)));
+        items.extend(stats::judge(subject, &pages.stats));
+        let place = polls::place(&found, &pages.clusters, beside.urls);
+        let causes = polls::Causes::of(&items, beside.absent, place);
+        items.extend(causes.judge(subject, &Polls::of(pages), &now));
     }
-    items.extend(clusters::judge(config, subject, &dump, &pages.clusters));
-    complete(subject, &mut items);
+    let clusters = clusters::judge(config, subject, &dump, &pages.clusters);
+    items.extend(clusters.into_iter().map(|item| {
+        // An Envoy that has neither may be another one: that is one fault.
+        if found.is_empty() && item.id == clusters::CLUSTERS && item.status != Status::Ok {
+            let why = format!("{}: see gateway.filter", item.found);
+            return Item::skipped(item.id, &item.subject, why);
+        }
+        item
+    }));
+    complete(subject, !found.is_empty(), &mut items);
     items
 }
 
 /// An item for each id: what is not there to be looked at is skipped.
-fn complete(subject: &str, items: &mut Vec<Item>) {
+fn complete(subject: &str, has_filter: bool, items: &mut Vec<Item>) {
     for id in OTHERS {
         if items.iter().any(|item| item.id == id) {
             continue;
         }
         let why = match id {
-            "gateway.override_host" | "gateway.endpoints" => {
+            "gateway.override_host" | "gateway.endpoints" if has_filter => {
                 "none of a pool's clusters is there: see gateway.clusters"
             }
             _ => "the filter is not there: see gateway.filter",
@@ -260,12 +323,13 @@ async fn pages(client: &reqwest::Client, url: &str) -> Result<Pages, NoPage> {
         page("/config_dump"),
         page("/clusters?format=json"),
         page("/server_info"),
-        page("/stats?filter=prefix_picker|vm_reload"),
+        page(STATS),
     );
     Ok(Pages {
         config_dump: json("/config_dump", &dump?)?,
         clusters: json("/clusters", &clusters?)?,
         server_info: json("/server_info", &info?)?,
         stats: String::from_utf8_lossy(&stats?).into_owned(),
+        later: None,
     })
 }

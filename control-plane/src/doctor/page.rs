@@ -31,6 +31,8 @@ impl Page {
 pub(super) struct NoPage {
     /// A connection stood, and was not answered in time.
     pub(super) late: bool,
+    /// There was no connection.
+    pub(super) nobody: bool,
     /// For people.
     why: String,
 }
@@ -44,7 +46,11 @@ impl fmt::Display for NoPage {
 impl NoPage {
     /// Something answers, and it is not the page.
     pub(super) fn other(why: String) -> Self {
-        Self { late: false, why }
+        Self {
+            late: false,
+            nobody: false,
+            why,
+        }
     }
 }
 
@@ -64,7 +70,8 @@ pub(super) async fn fetch(
         } else {
             format!("{url}: nobody answers")
         };
-        NoPage { late, why }
+        let nobody = error.is_connect();
+        NoPage { late, nobody, why }
     };
     let request = client.get(url).timeout(timeout);
     let mut response = request.send().await.map_err(failed)?;

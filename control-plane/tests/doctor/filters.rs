@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use axum::Router;
 use axum::routing::get;
 use prefix_picker::doctor::Status::{Fail, Ok, Skipped, Warn};
-use prefix_picker::doctor::envoy::{Pages, judge};
+use prefix_picker::doctor::envoy::{ControlPlanes, Pages, judge};
 use prefix_picker::doctor::{Options, Report};
 use serde_json::json;
 
@@ -17,10 +17,15 @@ use super::gateways::{check, config, look, pages, remove, settings};
 fn wrong_token() {
     let wrong = |pages: &mut Pages| settings(pages, |s| s["control_plane"]["token"] = json!("old"));
     check(
-        wrong,
+        |pages| {
+            wrong(pages);
+            figure(pages, "table_age_seconds", 90);
+            figure(pages, "sync_polls_total_result=_=ok_=_", 0);
+            figure(pages, "sync_polls_total_result=_=unauthorized_=_", 12);
+        },
         "gateway.token",
         Fail,
-        "none of the control plane's",
+        "none of the control plane's: its polls are refused",
         "`tokens`",
     );
     // As the filter counts it.
@@ -47,7 +52,11 @@ fn no_control_plane_is_told_once() {
     let look = |edit: &dyn Fn(&mut Pages)| {
         let mut pages = pages();
         edit(&mut pages);
-        let items = judge(&config(), "gw", &pages, Some("control_plane.ready"));
+        let beside = ControlPlanes {
+            absent: Some("control_plane.ready"),
+            ..ControlPlanes::default()
+        };
+        let items = judge(&config(), "gw", &pages, beside);
         Report {
             items,
             ..Report::default()
@@ -73,13 +82,7 @@ fn no_control_plane_is_told_once() {
     expect(
         &refused,
         &["gateway."],
-        &[(
-            "gateway.sync",
-            "gw",
-            Fail,
-            "the token is not valid",
-            "token",
-        )],
+        &[("gateway.sync", "gw", Fail, "polls are refused now", "token")],
     );
 }
 
@@ -101,10 +104,10 @@ pub(crate) fn figure(pages: &mut Pages, name: &str, value: u64) {
 fn figures_of_the_filter() {
     check(
         |pages| figure(pages, "table_age_seconds", 90),
-        "gateway.table_age",
-        Fail,
-        "90 s ago",
         "gateway.sync",
+        Fail,
+        "no poll was answered for 90 s",
+        "lead to the control plane",
     );
     check(
         |pages| figure(pages, "filter_sync_loads_total", 0),

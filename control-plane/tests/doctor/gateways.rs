@@ -3,7 +3,7 @@
 
 use prefix_picker::config::Config;
 pub(crate) use prefix_picker::doctor::envoy::Pages;
-use prefix_picker::doctor::envoy::judge;
+use prefix_picker::doctor::envoy::{ControlPlanes, judge};
 use prefix_picker::doctor::{Report, Status, Status::Fail, Status::Ok, Status::Warn};
 use serde_json::{Value, json};
 
@@ -23,6 +23,7 @@ pub(crate) fn pages() -> Pages {
         clusters: json("clusters.json"),
         server_info: json("server_info.json"),
         stats: read("stats.txt"),
+        later: None,
     };
     // Old enough that what it has not done is a fault.
     pages.server_info["uptime_current_epoch"] = json!("90s");
@@ -72,7 +73,7 @@ pub(crate) fn look(edit: impl FnOnce(&mut Pages)) -> Report {
     let mut pages = pages();
     edit(&mut pages);
     let report = Report {
-        items: judge(&config(), "gw", &pages, None),
+        items: judge(&config(), "gw", &pages, ControlPlanes::default()),
         ..Report::default()
     };
     super::fleet::well_formed(&report);
@@ -439,7 +440,7 @@ fn what_came_by_discovery_is_found() {
 #[test]
 fn rubbish_is_no_gateway() {
     let report = Report {
-        items: judge(&config(), "gw", &Pages::default(), None),
+        items: judge(&config(), "gw", &Pages::default(), ControlPlanes::default()),
         ..Report::default()
     };
     assert!(report.has_failed());

@@ -8,6 +8,7 @@
     clippy::indexing_slicing
 )] // a test
 
+mod admin;
 mod cli;
 mod consequences;
 mod control;
@@ -19,5 +20,6 @@ mod filters;
 mod fleet;
 mod gateways;
 mod places;
+mod polls;
 mod prompts;
 mod requests;

@@ -3,19 +3,23 @@
 use serde_json::Value;
 
 use super::Figures;
+use crate::doctor::envoy::REFUSED;
 use crate::doctor::item::{Item, Status};
 use crate::status::alarms::REFUSED_S;
 
 pub(super) const ID: &str = "control_plane.gateways";
 /// Seconds from its start.
 const UNSETTLED_S: u64 = 30;
+const TOKENS: &str = "control_plane.tokens";
 const SYNC: &str = "gateway.sync";
+const TOKEN: &str = "gateway.token";
 /// Faults of a gateway with which it gets no answer.
-const CAUSES: [&str; 4] = [
+const CAUSES: [&str; 5] = [
     "gateway.reachable",
     "gateway.filter",
     "gateway.control_plane_cluster",
-    "gateway.token",
+    TOKEN,
+    SYNC,
 ];
 
 /// Nobody has polled yet one that has just started: gateways ask it again within a second or two.
@@ -60,7 +64,7 @@ pub(super) fn answered(url: &str, figures: &Figures<'_>, is_ready: bool) -> Item
 
 /// Does any come with a wrong token? `status`: `/v1/status`, whose alarm ends some minutes after the last one.
 pub(super) fn refused(url: &str, figures: &Figures<'_>, status: &Value) -> Item {
-    const ID: &str = "control_plane.tokens";
+    const ID: &str = TOKENS;
     let refused = figures.all("polls_total");
     let refused = refused.filter(|polls| polls.label("result") == Some("unauthorized"));
     let refused: f64 = refused.map(|polls| polls.value).sum();
@@ -93,8 +97,21 @@ pub(super) fn refused(url: &str, figures: &Figures<'_>, status: &Value) -> Item 
     )
 }
 
-/// That no gateway polls here may follow from a gateway that was looked at, or be as it should.
+/// That no gateway polls here, or one with a wrong token, may follow from a gateway that was looked at; the first may
+/// also be as it should.
 pub(crate) fn blame_gateways(items: &mut [Item], gateways: &[Item]) {
+    let is_refused = |item: &&Item| {
+        let sync = item.id == SYNC && item.found.starts_with(REFUSED);
+        item.status == Status::Fail && (sync || item.id == TOKEN)
+    };
+    if let Some(cause) = gateways.iter().find(is_refused) {
+        for item in items.iter_mut() {
+            if item.id == TOKENS && item.status == Status::Warn {
+                let why = format!("{}: see {} of {}", item.found, cause.id, cause.subject);
+                *item = Item::skipped(TOKENS, &item.subject, why);
+            }
+        }
+    }
     let is_cause = |item: &&Item| item.status == Status::Fail && CAUSES.contains(&item.id);
     let is_fine = |id: &'static str| move |item: &&Item| item.id == id && item.status == Status::Ok;
     let why = if let Some(cause) = gateways.iter().find(is_cause) {

@@ -10,7 +10,7 @@ use super::dump::{Dump, list, number, text, typed};
 use crate::config::{Config, PoolConfig};
 use crate::doctor::item::Item;
 
-const CLUSTERS: &str = "gateway.clusters";
+pub(super) const CLUSTERS: &str = "gateway.clusters";
 const OVERRIDE: &str = "gateway.override_host";
 const ENDPOINTS: &str = "gateway.endpoints";
 /// Endpoints named in one item.
@@ -101,27 +101,12 @@ fn override_host(subject: &str, name: &str, cluster: &Value) -> Item {
 
 /// A replica that the cluster lacks can be named, but never reached.
 fn endpoints(pool: &PoolConfig, subject: &str, name: &str, clusters: &Value) -> Item {
-    let mut all = list(clusters, "cluster_statuses").iter();
-    let cluster = all.find(|cluster| text(cluster, "name") == Some(name));
-    let hosts = cluster
-        .map_or(&[][..], |cluster| list(cluster, "host_statuses"))
-        .iter();
-    let hosts: BTreeSet<SocketAddr> = hosts.filter_map(address).collect();
+    let hosts = hosts(name, clusters);
     let ours: BTreeSet<SocketAddr> = pool
         .replicas
         .iter()
         .map(|replica| replica.endpoint)
         .collect();
-    let told = |addresses: &[&SocketAddr]| {
-        let named = addresses.iter().take(NAMED_MAX).map(ToString::to_string);
-        let more = addresses.len().saturating_sub(NAMED_MAX);
-        let named = named.collect::<Vec<_>>().join(", ");
-        if more > 0 {
-            format!("{named} and {more} more")
-        } else {
-            named
-        }
-    };
     let lacking: Vec<_> = ours.difference(&hosts).collect();
     let others: Vec<_> = hosts.difference(&ours).collect();
     if !lacking.is_empty() && pool.clusters.len() > 1 && lacking.len() < ours.len() {
@@ -158,6 +143,26 @@ fn endpoints(pool: &PoolConfig, subject: &str, name: &str, clusters: &Value) -> 
         subject,
         format!("cluster {name} has the pool's {} endpoints", ours.len()),
     )
+}
+
+/// The addresses that a cluster leads to, by `/clusters`.
+pub(super) fn hosts(name: &str, clusters: &Value) -> BTreeSet<SocketAddr> {
+    let mut all = list(clusters, "cluster_statuses").iter();
+    let cluster = all.find(|cluster| text(cluster, "name") == Some(name));
+    let hosts = cluster.map_or(&[][..], |cluster| list(cluster, "host_statuses"));
+    hosts.iter().filter_map(address).collect()
+}
+
+/// Some of them, for people.
+pub(super) fn told(addresses: &[&SocketAddr]) -> String {
+    let named = addresses.iter().take(NAMED_MAX).map(ToString::to_string);
+    let more = addresses.len().saturating_sub(NAMED_MAX);
+    let named = named.collect::<Vec<_>>().join(", ");
+    if more > 0 {
+        format!("{named} and {more} more")
+    } else {
+        named
+    }
 }
 
 fn address(host: &Value) -> Option<SocketAddr> {

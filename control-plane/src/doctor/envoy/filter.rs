@@ -4,6 +4,7 @@ use serde_json::Value;
 
 use super::HEADER;
 use super::dump::{Dump, clusters_of, list, number, text};
+use super::polls::Now;
 use crate::config::Config;
 use crate::doctor::item::Item;
 use crate::server::auth::Tokens;
@@ -30,7 +31,7 @@ pub(super) struct Plugin {
     pub(super) max_body_bytes: u64,
     pub(super) max_chunked_body_bytes: u64,
     token: Option<String>,
-    clusters: Vec<String>,
+    pub(super) clusters: Vec<String>,
     stops_at_headers: bool,
     /// `hold_headers`: the flag is needed.
     holds_headers: bool,
@@ -136,12 +137,19 @@ pub(super) fn judge(
 ) -> Vec<Item> {
     const ID: &str = "gateway.filter";
     if found.is_empty() {
+        let mut clusters = config.pools.iter().flat_map(|pool| &pool.clusters);
+        let is_another = !clusters.any(|name| dump.clusters.contains_key(name.as_str()));
         return vec![Item::fail(
             ID,
             subject,
-            "the filter is in none of the listeners",
-            "add the Wasm filter with root_id prefix_picker before the router, as in envoy/envoy.yaml; if it is \
-             configured, Envoy's log says why it was not taken",
+            if is_another {
+                "the filter is in none of the listeners, and none of the pools' clusters is there"
+            } else {
+                "the filter is in none of the listeners"
+            },
+            "is this the Envoy that requests to the pools go through? If not, give --envoy-admin the address of the right \
+             one. If it is, add the Wasm filter with root_id prefix_picker before the router, as in envoy/envoy.yaml; \
+             where it is configured, Envoy's log says why it was not taken",
         )];
     }
     let mut names: Vec<&str> = found.iter().map(|found| found.name).collect();
@@ -333,9 +341,12 @@ fn control_plane_cluster(subject: &str, dump: &Dump<'_>, found: &[Found<'_>]) ->
     }
 }
 
-/// Is the filter's token one that the control plane takes? `known`: `None` where its files cannot be read.
-pub(super) fn token(subject: &str, found: &[Found<'_>], known: Option<&Tokens>) -> Item {
+/// Is the filter's token one that the control plane takes? `known`: `None` where its files cannot be read. Where polls
+/// are answered the token is right, and the file is another than the control plane's.
+pub(super) fn token(subject: &str, found: &[Found<'_>], known: Option<&Tokens>, now: &Now) -> Item {
     const ID: &str = "gateway.token";
+    const FIX: &str = "let `control_plane.token` in the filter's configuration be one of the control plane's `tokens` or \
+        `token_files`";
     let mut tokens = found.iter().filter_map(|found| found.plugin.token.as_ref());
     let Some(first) = tokens.next() else {
         return Item::skipped(ID, subject, "the filter has no token: standalone");
@@ -345,17 +356,28 @@ pub(super) fn token(subject: &str, found: &[Found<'_>], known: Option<&Tokens>) 
     };
     let is_known = |token: &String| known.allow(Some(format!("Bearer {token}").as_bytes()));
     if std::iter::once(first).chain(tokens).all(is_known) {
-        Item::ok(
+        return Item::ok(ID, subject, "the filter's token is one of this file's");
+    }
+    match now {
+        Now::Answered | Now::NoTable => Item::warn(
             ID,
             subject,
-            "the filter's token is one of the control plane's",
-        )
-    } else {
-        Item::fail(
+            "the filter's token is none of this file's, and yet its polls are answered: the control plane that runs has \
+             other tokens than this file",
+            "leave the filter as it is for now. Let `tokens` or `token_files` have its token and the new one, restart the \
+             control plane with that file, and only then give the filter the new one (docs/operations.md, \"Token rotation\")",
+        ),
+        Now::Unanswered => Item::fail(
+            ID,
+            subject,
+            "the filter's token is none of the control plane's: a poll that comes there is refused",
+            FIX,
+        ),
+        Now::Refused | Now::Unknown(_) => Item::fail(
             ID,
             subject,
             "the filter's token is none of the control plane's: its polls are refused, and it gets no table",
-            "let `control_plane.token` in the filter's configuration be one of the control plane's `tokens` or `token_files`",
-        )
+            FIX,
+        ),
     }
 }
