@@ -208,13 +208,29 @@ pub(crate) fn is_version(text: &str) -> bool {
     number(parts.next()) && number(parts.next()) && text.bytes().all(|byte| byte.is_ascii_graphic())
 }
 
-/// `YYYY-MM-DD`, near enough.
+/// `YYYY-MM-DD`, of a day that there is.
 fn is_date(text: &str) -> bool {
     let shape = |(at, byte): (usize, u8)| match at {
         4 | 7 => byte == b'-',
         _ => byte.is_ascii_digit(),
     };
-    text.len() == 10 && text.bytes().enumerate().all(shape)
+    if text.len() != 10 || !text.bytes().enumerate().all(shape) {
+        return false;
+    }
+    let number =
+        |at: std::ops::Range<usize>| text.get(at).and_then(|part| part.parse::<u32>().ok());
+    let (Some(year), Some(month), Some(day)) = (number(0..4), number(5..7), number(8..10)) else {
+        return false;
+    };
+    let is_leap = year % 4 == 0 && (year % 100 != 0 || year % 400 == 0);
+    let days = match month {
+        1 | 3 | 5 | 7 | 8 | 10 | 12 => 31,
+        4 | 6 | 9 | 11 => 30,
+        2 if is_leap => 29,
+        2 => 28,
+        _ => 0,
+    };
+    (1..=days).contains(&day)
 }
 
 fn utc_offset(text: &str) -> Option<i32> {

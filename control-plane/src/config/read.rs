@@ -70,9 +70,9 @@ pub(super) const REPLICA: &[&str] = &[
 
 const DAY_MS: u64 = 24 * 3600 * 1000;
 const ADDRESS: &str = "an address like 127.0.0.1:9400 or [::1]:9400";
-const ENDPOINT: &str = "ip:port as Envoy's cluster has it, like 10.0.0.7:8000";
-const ZMQ: &str = "a ZMQ endpoint like tcp://10.0.0.7:5557";
-const HTTP: &str = "a URL like http://10.0.0.7:8000/metrics";
+const ENDPOINT: &str = "ip:port as Envoy's cluster has it, like 10.0.0.7:8000 or \"[fd00::7]:8000\" (for names there is discovery)";
+const ZMQ: &str = "a ZMQ endpoint like tcp://10.0.0.7:5557 or tcp://[fd00::7]:5557";
+const API: &str = "a URL like http://10.0.0.7:8000, without the /v1";
 
 const LEVEL: &str =
     "error, warn, info, debug, trace, off, or a filter like info,prefix_picker::discovery=debug";
@@ -341,11 +341,14 @@ fn replica(value: &Value, path: &str, errors: &mut Errors) -> Option<ReplicaConf
         _ => "",
     };
     let url = |name: &str, errors: &mut Errors| {
-        f.parsed(name, HTTP, errors, http)
+        let expected = format!("a URL like http://10.0.0.7:8000/{name}");
+        f.parsed(name, &expected, errors, http)
             .unwrap_or_else(|| format!("http://{endpoint}/{name}"))
     };
+    // Whose paths are ours: clients are given the /v1.
+    let is_base = |url: &String| !url.trim_end_matches('/').ends_with("/v1");
     let api = f
-        .parsed("api", HTTP, errors, http)
+        .parsed("api", API, errors, |text| http(text).filter(is_base))
         .unwrap_or_else(|| format!("http://{endpoint}"));
     Some(ReplicaConfig {
         name: name.map_or_else(

@@ -218,9 +218,9 @@ pools[0].model_dir: empty: expected the model's folder
 pools[0].models: empty: expected at least one model name
 pools[0].clusters: "pool": expected a list of strings
 pools[0].replicas[0].colour: unknown field; known are name, endpoint, data_parallel_rank, events, replay, topic, metrics, health, api
-pools[0].replicas[0].endpoint: "engine:8000": expected ip:port as Envoy's cluster has it, like 10.0.0.7:8000
-pools[0].replicas[0].events: "127.0.0.1:5557": expected a ZMQ endpoint like tcp://10.0.0.7:5557
-pools[0].replicas[0].replay: "tcp://*:5558": expected a ZMQ endpoint like tcp://10.0.0.7:5557
+pools[0].replicas[0].endpoint: "engine:8000": expected ip:port as Envoy's cluster has it, like 10.0.0.7:8000 or "[fd00::7]:8000" (for names there is discovery)
+pools[0].replicas[0].events: "127.0.0.1:5557": expected a ZMQ endpoint like tcp://10.0.0.7:5557 or tcp://[fd00::7]:5557
+pools[0].replicas[0].replay: "tcp://*:5558": expected a ZMQ endpoint like tcp://10.0.0.7:5557 or tcp://[fd00::7]:5557
 pools[0].replicas[0].metrics: "ftp://x": expected a URL like http://10.0.0.7:8000/metrics
 pools[0].token_ids: "maybe": expected one of auto, on, off
 pools[0].memory_budget_bytes: 5: expected a whole number from 1048576 to 17592186044416
@@ -282,6 +282,75 @@ pools[1].models: "demo in pool": the same model and cluster as pools[0].models
     got.sort();
     wanted.sort();
     assert_eq!(got, wanted);
+}
+
+/// One address has several forms, and a figure of one engine is not another's.
+#[test]
+fn doubles_in_other_words_are_refused() {
+    let text = format!(
+        "{MINIMAL}
+      - {{endpoint: '[::ffff:127.0.0.1]:8101', events: 'tcp://localhost:5557'}}
+      - {{endpoint: '127.0.0.1:8103', events: 'tcp://127.0.0.1:5559', replay: 'tcp://127.0.0.1:5570'}}
+      - {{endpoint: '127.0.0.1:8104', events: 'tcp://127.0.0.1:5561', replay: 'tcp://[::ffff:127.0.0.1]:5570'}}
+      - {{endpoint: '127.0.0.1:8105', events: 'tcp://127.0.0.1:5563', metrics: 'http://127.0.0.1:8104/metrics'}}
+"
+    );
+    let expected = r#"pools[0].replicas[1].endpoint: "[::ffff:127.0.0.1]:8101": the same endpoint as pools[0].replicas[0].endpoint (only ranks of one engine may share it, in one pool, each with its own data_parallel_rank)
+pools[0].replicas[1].events: "tcp://localhost:5557": the same events endpoint as pools[0].replicas[0].events
+pools[0].replicas[3].replay: "tcp://[::ffff:127.0.0.1]:5570": the same replay endpoint as pools[0].replicas[2].replay
+pools[0].replicas[4].metrics: "http://127.0.0.1:8104/metrics": the same as of pools[0].replicas[3], which is another engine: expected this one's own
+"#;
+    assert_eq!(errors(&text), expected);
+}
+
+#[test]
+fn what_cannot_be_an_address_or_a_date() {
+    let field = |line: &str| {
+        let text = format!("{MINIMAL}        {line}\n");
+        errors(&text).trim_end().to_owned()
+    };
+    assert_eq!(
+        field("api: http://10.0.0.7:8000/v1/"),
+        "pools[0].replicas[0].api: \"http://10.0.0.7:8000/v1/\": expected a URL like http://10.0.0.7:8000, without the /v1"
+    );
+    assert_eq!(
+        field("health: /healthz"),
+        "pools[0].replicas[0].health: \"/healthz\": expected a URL like http://10.0.0.7:8000/health"
+    );
+    let date = |date: &str| errors(&format!("{MINIMAL}    system_start_date: '{date}'\n"));
+    for good in ["2026-11-30", "2028-02-29", "2000-02-29"] {
+        assert!(date(good).starts_with("accepted"), "{good}");
+    }
+    for bad in [
+        "2026-02-29",
+        "2026-13-01",
+        "2026-04-31",
+        "2026-00-01",
+        "2026-01-00",
+        "1900-02-29",
+    ] {
+        assert!(date(bad).contains("expected a date"), "{bad}");
+    }
+}
+
+/// What a `[` begins is a list to YAML.
+#[test]
+fn addresses_without_quotes() {
+    for line in [
+        "listen: [::1]:9400\n",
+        "pools: [{endpoint: [::1]:8101}]\n",
+        "a: 1\nlisten: [fd00::7]:9400\nb: 2\n",
+    ] {
+        let told = errors(line);
+        assert!(
+            told.contains("quote an IPv6 address: \"["),
+            "{line}: {told}"
+        );
+    }
+    for line in ["a: [1]:2\n", "listen: '[::1]:9400\n"] {
+        let told = errors(line);
+        assert!(!told.contains("IPv6"), "{line}: {told}");
+    }
 }
 
 #[test]

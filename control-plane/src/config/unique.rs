@@ -1,13 +1,17 @@
 //! What must differ between pools, and between replicas.
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
+use std::collections::hash_map::Entry;
+use std::net::{IpAddr, SocketAddr};
 
 use super::fields::Errors;
 use super::{PoolConfig, REPLICAS_MAX, ReplicaConfig};
 
 /// An endpoint that could not be read, which is told already.
 const UNREAD: &str = "0.0.0.0:0";
+
+const EVENTS: &str = "events endpoint";
+const REPLAY: &str = "replay endpoint";
 
 /// Where endpoints were seen: pool, rank, path.
 type Endpoints = HashMap<SocketAddr, Vec<(usize, Option<u16>, String)>>;
@@ -23,7 +27,8 @@ fn check_endpoint(
     if endpoint.port() == 0 {
         return;
     }
-    let there = seen.entry(endpoint).or_default();
+    let one_form = SocketAddr::new(endpoint.ip().to_canonical(), endpoint.port());
+    let there = seen.entry(one_form).or_default();
     let clashes = |(other, theirs, _): &&(usize, Option<u16>, String)| {
         *other != pool || rank.is_none() || theirs.is_none() || *theirs == rank
     };
@@ -39,14 +44,54 @@ fn check_endpoint(
     there.push((pool, rank, path));
 }
 
+/// The one form of a socket that has several: `localhost`, and IPv4 written as IPv6.
+fn socket(named: &str) -> String {
+    let address = named.strip_prefix("tcp://").unwrap_or(named);
+    let Some((host, port)) = address.rsplit_once(':') else {
+        return named.to_owned();
+    };
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    match bare.parse::<IpAddr>() {
+        Ok(ip) => format!("{}:{port}", ip.to_canonical()),
+        Err(_) if bare.eq_ignore_ascii_case("localhost") => format!("127.0.0.1:{port}"),
+        Err(_) => address.to_owned(),
+    }
+}
+
+/// Each engine tells its own figures; its ranks are on one page.
+fn check_metrics<'a>(
+    seen: &mut HashMap<&'a str, (SocketAddr, String)>,
+    replica: &'a ReplicaConfig,
+    path: &str,
+    errors: &mut Errors,
+) {
+    let mine = (replica.endpoint, path.to_owned());
+    match seen.entry(replica.metrics.as_str()) {
+        Entry::Vacant(entry) => drop(entry.insert(mine)),
+        Entry::Occupied(first) if first.get().0 != replica.endpoint => {
+            let (metrics, (_, first)) = (&replica.metrics, first.get());
+            let told = format!(
+                "\"{metrics}\": the same as of {first}, which is another engine: expected this one's own"
+            );
+            errors.add(&format!("{path}.metrics"), told);
+        }
+        Entry::Occupied(_) => {}
+    }
+}
+
 pub(super) fn check_unique(pools: &[PoolConfig], errors: &mut Errors) {
     let mut seen: HashMap<(&str, String), String> = HashMap::new();
     let mut endpoints = Endpoints::new();
+    let mut metrics = HashMap::new();
     let mut claim = |what: &'static str, value: String, path: String, errors: &mut Errors| {
         if value.is_empty() || value.starts_with(UNREAD) {
             return;
         }
-        if let Some(first) = seen.insert((what, value.clone()), path.clone()) {
+        let one_form = match what {
+            EVENTS | REPLAY => socket(&value),
+            _ => value.clone(),
+        };
+        if let Some(first) = seen.insert((what, one_form), path.clone()) {
             errors.add(&path, format!("{value:?}: the same {what} as {first}"));
         }
     };
@@ -84,11 +129,18 @@ pub(super) fn check_unique(pools: &[PoolConfig], errors: &mut Errors) {
                 errors,
             );
             claim(
-                "events endpoint",
+                EVENTS,
                 replica.events.clone(),
                 format!("{path}.events"),
                 errors,
             );
+            claim(
+                REPLAY,
+                replica.replay.clone().unwrap_or_default(),
+                format!("{path}.replay"),
+                errors,
+            );
+            check_metrics(&mut metrics, replica, &path, errors);
             count += 1;
         }
     }

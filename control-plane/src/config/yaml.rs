@@ -2,6 +2,8 @@
 //!
 //! The parser's own words are for programs that use it; here they are said for whoever wrote the file.
 
+use std::net::Ipv6Addr;
+
 use serde_json::Value;
 use serde_saphyr::{Error, MessageFormatter as _, UserMessageFormatter};
 
@@ -41,10 +43,29 @@ pub(super) fn read(text: &str) -> Result<Value, String> {
     }
     read.map_err(|error| {
         let what = what(error.without_snippet());
-        match error.location().filter(|at| at.line() > 0) {
-            Some(at) => format!("line {}, column {}: {what}", at.line(), at.column()),
-            None => what,
-        }
+        let Some(at) = error.location().filter(|at| at.line() > 0) else {
+            return what;
+        };
+        // It is noticed where the list goes on or ends, if not on the next line.
+        let line = usize::try_from(at.line()).unwrap_or(usize::MAX);
+        let near = text.lines().take(line).skip(line.saturating_sub(2));
+        let quote = match near.filter_map(bare_ipv6).next() {
+            Some(address) => format!("; quote an IPv6 address: \"{address}\""),
+            None => String::new(),
+        };
+        format!("line {}, column {}: {what}{quote}", at.line(), at.column())
+    })
+}
+
+/// An `[::1]:9400` that no quote is before: to YAML it begins a list.
+fn bare_ipv6(line: &str) -> Option<&str> {
+    line.match_indices('[').find_map(|(at, _)| {
+        let (before, rest) = line.split_at_checked(at)?;
+        let (ip, port) = rest.strip_prefix('[')?.split_once("]:")?;
+        let digits = port.bytes().take_while(u8::is_ascii_digit).count();
+        let is_bare = before.ends_with([' ', '[', '{', ',', ':']) || before.is_empty();
+        (is_bare && digits > 0 && ip.parse::<Ipv6Addr>().is_ok())
+            .then(|| rest.get(..ip.len() + 3 + digits))?
     })
 }
 

@@ -144,12 +144,17 @@ fn gateways(all: &mut Vec<Alarm>, status: &Overview, refused: Option<(u64, u64)>
             "wait for startup_grace_ms; /readyz says which replicas it waits for",
         );
     }
+    // One that is there polls within seconds of a start.
     if status.ready && status.gateways.count == 0 && status.uptime_s >= 15 {
+        let when = if status.uptime_s < 60 {
+            "since the start"
+        } else {
+            "within the last minute"
+        };
         add(
             "no_gateway",
             Severity::Critical,
-            "no gateway has polled within the last minute: nobody routes by what is known here"
-                .to_owned(),
+            format!("no gateway has polled {when}: nobody routes by what is known here"),
             "check the filter's `control_plane.cluster` and `token`, and that Envoy reaches this address",
         );
     }
