@@ -289,14 +289,14 @@ pools[1].models: "demo in pool": the same model and cluster as pools[0].models
 fn doubles_in_other_words_are_refused() {
     let text = format!(
         "{MINIMAL}
-      - {{endpoint: '[::ffff:127.0.0.1]:8101', events: 'tcp://localhost:5557'}}
+      - {{endpoint: '[::ffff:127.0.0.1]:8101', events: 'tcp://[::ffff:127.0.0.1]:5557'}}
       - {{endpoint: '127.0.0.1:8103', events: 'tcp://127.0.0.1:5559', replay: 'tcp://127.0.0.1:5570'}}
       - {{endpoint: '127.0.0.1:8104', events: 'tcp://127.0.0.1:5561', replay: 'tcp://[::ffff:127.0.0.1]:5570'}}
       - {{endpoint: '127.0.0.1:8105', events: 'tcp://127.0.0.1:5563', metrics: 'http://127.0.0.1:8104/metrics'}}
 "
     );
     let expected = r#"pools[0].replicas[1].endpoint: "[::ffff:127.0.0.1]:8101": the same endpoint as pools[0].replicas[0].endpoint (only ranks of one engine may share it, in one pool, each with its own data_parallel_rank)
-pools[0].replicas[1].events: "tcp://localhost:5557": the same events endpoint as pools[0].replicas[0].events
+pools[0].replicas[1].events: "tcp://[::ffff:127.0.0.1]:5557": the same events endpoint as pools[0].replicas[0].events
 pools[0].replicas[3].replay: "tcp://[::ffff:127.0.0.1]:5570": the same replay endpoint as pools[0].replicas[2].replay
 pools[0].replicas[4].metrics: "http://127.0.0.1:8104/metrics": the same as of pools[0].replicas[3], which is another engine: expected this one's own
 "#;

@@ -44,7 +44,7 @@ fn check_endpoint(
     there.push((pool, rank, path));
 }
 
-/// The one form of a socket that has several: `localhost`, and IPv4 written as IPv6.
+/// The one form of a socket's address, which IPv4 written as IPv6 is not.
 fn socket(named: &str) -> String {
     let address = named.strip_prefix("tcp://").unwrap_or(named);
     let Some((host, port)) = address.rsplit_once(':') else {
@@ -53,7 +53,6 @@ fn socket(named: &str) -> String {
     let bare = host.trim_start_matches('[').trim_end_matches(']');
     match bare.parse::<IpAddr>() {
         Ok(ip) => format!("{}:{port}", ip.to_canonical()),
-        Err(_) if bare.eq_ignore_ascii_case("localhost") => format!("127.0.0.1:{port}"),
         Err(_) => address.to_owned(),
     }
 }
