@@ -74,10 +74,13 @@ impl Default for Options {
 /// If nothing can be looked at: there is no HTTP client to be had.
 pub async fn examine(config: &Config, options: &Options) -> Result<Report, reqwest::Error> {
     let deadline = Instant::now() + options.time;
-    let client = reqwest::Client::builder()
-        .no_proxy()
-        .connect_timeout(probe::CONNECT_TIMEOUT)
-        .build()?;
+    let client = || {
+        let client = reqwest::Client::builder().no_proxy();
+        client.connect_timeout(probe::CONNECT_TIMEOUT)
+    };
+    // An engine's request that follows a redirect comes as GET, and to an address that nobody configured.
+    let no_redirects = reqwest::redirect::Policy::none();
+    let (client, of_engines) = (client().build()?, client().redirect(no_redirects).build()?);
     let mut urls = addresses::distinct(&options.urls);
     let admins = addresses::distinct(&options.envoy_admin);
     if urls.is_empty() {
@@ -85,7 +88,7 @@ pub async fn examine(config: &Config, options: &Options) -> Result<Report, reqwe
     }
     let (known, mut items) = discovered::complete(config, &urls, &client).await;
     let ((replicas, engines), control_planes, gateways) = tokio::join!(
-        pool::examine(config, &known, options, &client, deadline),
+        pool::examine(config, &known, options, &of_engines, deadline),
         control_plane::look(config, &urls, &client),
         envoy::look(&admins, &client),
     );

@@ -3,11 +3,12 @@
 use crate::config::{PoolConfig, ReplicaConfig};
 use crate::facts::models::Models;
 
-use super::item::Item;
+use super::item::{Item, Status};
 use super::probe::{Failed, Seen};
 use super::samples::samples;
 use super::text::PoolText;
 
+mod astray;
 mod caching;
 mod disaggregated;
 mod events;
@@ -18,6 +19,17 @@ mod sources;
 mod version;
 
 pub(super) use version::parts as version_parts;
+
+/// What is asked of its API.
+const OF_API: [&str; 7] = [
+    "engine.version",
+    "engine.events",
+    "engine.hashes",
+    "engine.tokenizer",
+    "engine.template",
+    "engine.cached_tokens",
+    "engine.stream_usage",
+];
 
 /// A replica, and what is expected of it.
 pub struct Subject<'a> {
@@ -40,12 +52,23 @@ pub fn judge(subject: &Subject<'_>, seen: &Seen) -> Vec<Item> {
     if let Some(items) = hung::judge(subject, seen) {
         return items;
     }
-    let reachable = reachable(name, subject.replica, seen);
+    let astray = astray::judge(subject, seen);
+    let reachable = astray
+        .reachable
+        .unwrap_or_else(|| reachable(name, subject.replica, seen));
+    if astray.is_all {
+        return hung::only(
+            reachable,
+            name,
+            "not the engine answers: see engine.reachable",
+        );
+    }
     if hung::is_gone(seen) {
         return hung::only(reachable, name, "nobody answers: see engine.reachable");
     }
     let mut items = vec![reachable];
-    items.push(models(name, &subject.pool.models, seen));
+    let models = astray.models;
+    items.push(models.unwrap_or_else(|| self::models(subject, seen)));
     items.push(version::judge(name, seen.version.as_deref()));
     items.push(caching::enabled(subject, seen));
     items.push(ranks(subject, seen));
@@ -55,12 +78,25 @@ pub fn judge(subject: &Subject<'_>, seen: &Seen) -> Vec<Item> {
     items.push(hashes::judge(subject, seen));
     items.extend(prompt::judge(subject, seen));
     items.extend(caching::usage(name, seen));
+    follow(&mut items, seen);
     items
 }
 
 /// Of a replica that nobody has looked at.
 pub(super) fn not_looked_at(name: &str, why: &str) -> Vec<Item> {
     hung::only(Item::skipped("engine.reachable", name, why), name, why)
+}
+
+/// What the API tells, where it does not answer: one fault, said once.
+fn follow(items: &mut [Item], seen: &Seen) {
+    if seen.models.is_ok() {
+        return;
+    }
+    let skipped = items.iter_mut();
+    let skipped = skipped.filter(|item| item.status == Status::Skipped);
+    for item in skipped.filter(|item| OF_API.contains(&item.id)) {
+        item.found = "the API does not answer: see engine.models".to_owned();
+    }
 }
 
 fn reachable(name: &str, replica: &ReplicaConfig, seen: &Seen) -> Item {
@@ -96,8 +132,11 @@ fn reachable(name: &str, replica: &ReplicaConfig, seen: &Seen) -> Item {
     }
 }
 
-fn models(name: &str, configured: &[String], seen: &Seen) -> Item {
+fn models(subject: &Subject<'_>, seen: &Seen) -> Item {
     const ID: &str = "engine.models";
+    let (name, configured) = (subject.replica.name.as_str(), &subject.pool.models);
+    let url = format!("{}/v1/models", subject.replica.api);
+    let is_it = "is `api` (or `endpoint`) the engine's address?";
     match &seen.models {
         Err(Failed::Status(401 | 403, _)) => Item::fail(
             ID,
@@ -105,10 +144,28 @@ fn models(name: &str, configured: &[String], seen: &Seen) -> Item {
             "/v1/models wants an API key",
             "name a file with it in the pool's `api_key_file`",
         ),
+        Err(Failed::Status(404, _)) => Item::fail(
+            ID,
+            name,
+            format!("{url}: status 404: a server answers there, which has no /v1/models"),
+            is_it,
+        ),
+        Err(why @ Failed::Status(..)) => Item::fail(
+            ID,
+            name,
+            format!("{url}: {why}"),
+            format!("look at the engine's log; {is_it}"),
+        ),
+        Err(Failed::Unreadable) => Item::fail(
+            ID,
+            name,
+            format!("{url}: what answers tells no models"),
+            is_it,
+        ),
         Err(why) => Item::fail(
             ID,
             name,
-            format!("/v1/models: {why}"),
+            format!("{url}: {why}"),
             "let this machine reach the engine's API at the replica's `api`",
         ),
         Ok(models) => {

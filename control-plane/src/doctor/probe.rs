@@ -17,12 +17,16 @@ use super::text::PoolText;
 mod bodies;
 mod events;
 mod http;
+mod names;
 mod peer;
 
 use events::Listener;
 pub use events::{Heard, Replayed};
 pub use http::Failed;
 use http::Http;
+pub(super) use http::is_page;
+use names::Names;
+pub use names::NoName;
 pub use peer::Peer;
 
 /// How long a connection may take to stand.
@@ -91,8 +95,8 @@ pub struct Requests {
     pub prompt: Option<(Vec<u32>, &'static str)>,
     /// Bodies and the engine's own tokens of them, never computed.
     pub rendered: Vec<(Value, Result<Vec<u32>, Failed>)>,
-    /// A plain text and the engine's own tokens of it.
-    pub plain: Option<(&'static str, Vec<u32>)>,
+    /// A plain text and the engine's own tokens of it, or why it does not tell them.
+    pub plain: Option<(&'static str, Result<Vec<u32>, Failed>)>,
     /// What was heard meanwhile.
     pub heard: Heard,
     /// The events of our prompt: its first blocks as stored.
@@ -155,7 +159,9 @@ impl Requests {
 
 /// Where a discovered replica's events are, if the engine says so: it is believed.
 pub async fn find_events(pool: &PoolConfig, replica: &mut ReplicaConfig, client: &reqwest::Client) {
-    let answer = Http::new(pool, replica, client)
+    // It was found by its address.
+    let names = Names::default();
+    let answer = Http::new(pool, replica, client, &names)
         .await
         .api("/kv_event_sources")
         .await;
@@ -175,7 +181,8 @@ pub async fn look(
     client: &reqwest::Client,
     send_requests: bool,
 ) -> Seen {
-    let http = Http::new(pool, replica, client).await;
+    let names = Names::look_up(replica).await;
+    let http = Http::new(pool, replica, client, &names).await;
     let (health, version, models, metrics, sources, server_info, listener) = tokio::join!(
         http.status(&replica.health),
         http.version(),
@@ -183,7 +190,12 @@ pub async fn look(
         http.text(&replica.metrics),
         http.api("/kv_event_sources"),
         http.api("/server_info?config_format=json"),
-        Listener::connect(&replica.events),
+        async {
+            match names.lost(&replica.events) {
+                Some(name) => Err(Peer::NoName(name.clone())),
+                None => Listener::connect(&replica.events).await,
+            }
+        },
     );
     let (events, mut listener) = match listener {
         Ok(listener) => (Ok(()), Some(listener)),
@@ -211,7 +223,10 @@ pub async fn look(
         None
     };
     if let Some(endpoint) = &replica.replay {
-        seen.replay = Some(events::replay(endpoint, seq).await);
+        seen.replay = Some(match names.lost(endpoint) {
+            Some(name) => Replayed::Silent(Peer::NoName(name.clone())),
+            None => events::replay(endpoint, seq).await,
+        });
     }
     seen
 }
@@ -277,7 +292,7 @@ async fn send(
     }
     let plain = json!({"model": model, "prompt": bodies::PLAIN, "add_special_tokens": false});
     let ids = http.tokenize(&plain).await;
-    requests.plain = ids.ok().map(|ids| (bodies::PLAIN, ids));
+    requests.plain = Some((bodies::PLAIN, ids));
     requests
 }
 

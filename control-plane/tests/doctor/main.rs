@@ -9,6 +9,7 @@
 )] // a test
 
 mod admin;
+mod astray;
 mod cli;
 mod consequences;
 mod control;

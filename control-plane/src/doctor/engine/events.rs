@@ -3,7 +3,7 @@
 use super::{Subject, caching, sources};
 use crate::config::ReplicaConfig;
 use crate::doctor::item::Item;
-use crate::doctor::probe::{Peer, Replayed, Requests, Seen};
+use crate::doctor::probe::{Failed, Peer, Replayed, Requests, Seen};
 
 const EVENTS: &str = "engine.events";
 const TOPIC: &str = "engine.topic";
@@ -15,7 +15,7 @@ pub(super) const SWITCH_ON: &str = "start the engine with --enable-prefix-cachin
 const NO_EVENTS: &str = "no events: see engine.events";
 /// Said of all that follows from caching being off.
 pub(super) const NO_CACHING: &str = "no events without prefix caching: see engine.prefix_caching";
-const SWAPPED: &str = "the same fault: see engine.events";
+const SAME: &str = "the same fault: see engine.events";
 const COMES_FIRST: &str = "these are another replica's events: see engine.events";
 
 /// What is at `events` in place of a socket that publishes.
@@ -43,6 +43,12 @@ fn not_heard(subject: &Subject<'_>, seen: &Seen, peer: &Peer) -> Item {
         Peer::Silent(seconds) => (
             format!("{endpoint}: connections are accepted, but nothing is said within {seconds} s"),
             format!("does the engine hang? Else something else is there: {own_port}"),
+        ),
+        Peer::NoName(lost) => (
+            format!("{endpoint}: {lost}"),
+            "correct the name in `events` (and `replay`), or run doctor where it resolves: the control plane's pod is a \
+             good place"
+                .to_owned(),
         ),
         Peer::Nobody | Peer::Unknown => (
             format!("{endpoint}: nobody listens there"),
@@ -88,19 +94,24 @@ pub(super) fn judge(subject: &Subject<'_>, seen: &Seen) -> Vec<Item> {
             },
         ],
         None => vec![
-            if is_off {
-                Item::skipped(EVENTS, name, NO_CACHING)
-            } else {
-                events(subject, seen)
+            match (&seen.events, &seen.models) {
+                _ if is_off => Item::skipped(EVENTS, name, NO_CACHING),
+                (Err(Peer::NoName(one)), Err(Failed::NoName(other))) if one == other => {
+                    Item::skipped(EVENTS, name, "the same name: see engine.models")
+                }
+                _ => events(subject, seen),
             },
             match &seen.events {
-                Err(Peer::Nobody) => Item::skipped(TOPIC, name, no_events),
+                Err(Peer::Nobody | Peer::NoName(_)) => Item::skipped(TOPIC, name, no_events),
                 _ => topic(subject, seen),
             },
             match &seen.events {
                 _ if seen.nobody_publishes() => Item::skipped(REPLAY, name, no_events),
-                Err(_) if is_publisher(seen.replay.as_ref()) => {
-                    Item::skipped(REPLAY, name, SWAPPED)
+                Err(_) if is_publisher(seen.replay.as_ref()) => Item::skipped(REPLAY, name, SAME),
+                Err(peer @ Peer::NoName(_))
+                    if seen.replay == Some(Replayed::Silent(peer.clone())) =>
+                {
+                    Item::skipped(REPLAY, name, SAME)
                 }
                 _ => replay(subject, seen),
             },
@@ -287,6 +298,12 @@ fn replay(subject: &Subject<'_>, seen: &Seen) -> Item {
             fix(
                 "let `replay` name the port of \"replay_endpoint\" in the engine's --kv-events-config",
             ),
+        ),
+        Some(Replayed::Silent(Peer::NoName(lost))) => Item::fail(
+            REPLAY,
+            name,
+            format!("{endpoint}: {lost}"),
+            fix("correct the name in `replay`, or run doctor where it resolves"),
         ),
         Some(Replayed::Silent(peer)) => Item::fail(
             REPLAY,

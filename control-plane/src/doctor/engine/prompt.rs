@@ -28,7 +28,10 @@ pub(super) fn judge(subject: &Subject<'_>, seen: &Seen) -> Vec<Item> {
     // Text that is right in tokens that are not ours is no fault of a template.
     let by_tokens = |found: &Match| matches!(found, Match::UnknownToken(_) | Match::OtherTokens);
     let of_chat = chats.iter().flatten().find(|found| by_tokens(found));
-    let tokenizer = tokenizer(name, plain, of_chat);
+    let tokenizer = match (of_chat.cloned(), plain) {
+        (Some(found), _) | (None, Ok(found)) => tokenizer(name, found),
+        (None, Err(why)) => Item::skipped(TOKENIZER, name, why),
+    };
     let template = match (tokenizer.status, chats) {
         (Status::Fail, _) => Item::skipped(TEMPLATE, name, "the tokenizer comes first"),
         (_, Err(why)) => Item::skipped(TEMPLATE, name, why),
@@ -37,10 +40,16 @@ pub(super) fn judge(subject: &Subject<'_>, seen: &Seen) -> Vec<Item> {
     vec![tokenizer, template]
 }
 
-/// A plain text's tokens, if the engine tells them.
-fn plain(text: &PoolText, requests: &Requests) -> Option<Match> {
-    let (plain, ids) = requests.plain.as_ref()?;
-    Some(text.compare_plain(plain, ids))
+/// A plain text's tokens, or why the engine does not tell them.
+fn plain(text: &PoolText, requests: &Requests) -> Result<Match, String> {
+    match &requests.plain {
+        Some((plain, Ok(ids))) => Ok(text.compare_plain(plain, ids)),
+        Some((_, Err(Failed::Status(403 | 404 | 405 | 501, _)))) => {
+            Err("the engine has no /tokenize".to_owned())
+        }
+        Some((_, Err(why))) => Err(format!("/tokenize: {why}")),
+        None => Err("no request was sent".to_owned()),
+    }
 }
 
 /// All prompts that the engine told its tokens of.
@@ -68,20 +77,19 @@ fn chats(text: &PoolText, seen: &Seen, requests: &Requests) -> Result<Vec<Match>
     Ok(found)
 }
 
-fn tokenizer(name: &str, plain: Option<Match>, of_chat: Option<&Match>) -> Item {
+fn tokenizer(name: &str, found: Match) -> Item {
     const FIX: &str = "let `model_dir` (or `model`) be the folder that the engines serve, and `tokenizer_mode` their --tokenizer-mode";
-    let found = match of_chat.cloned().or(plain) {
-        None => return Item::skipped(TOKENIZER, name, "the engine has no /tokenize"),
-        Some(Match::Same | Match::NotExact(_)) => {
+    let found = match found {
+        Match::Same | Match::NotExact(_) => {
             return Item::ok(TOKENIZER, name, "the engine's tokens of a text are ours");
         }
-        Some(Match::UnknownToken(id)) => {
+        Match::UnknownToken(id) => {
             format!("the engine has token {id}, which our vocabulary lacks")
         }
-        Some(Match::OtherTokens) => {
+        Match::OtherTokens => {
             "the engine cuts a text into other tokens than our tokenizer.json".to_owned()
         }
-        Some(Match::OtherText { at, ours, engine }) => {
+        Match::OtherText { at, ours, engine } => {
             format!(
                 "the engine's tokens of a text mean another text to us: from byte {at} on {engine:?} in place of {ours:?}"
             )

@@ -6,6 +6,7 @@ use std::time::Duration;
 use prefix_picker_core::prompt::Api;
 use serde_json::Value;
 
+use super::names::{Names, NoName};
 use super::{ANSWER_TIMEOUT, REQUEST_TIMEOUT};
 use crate::config::{PoolConfig, ReplicaConfig};
 use crate::facts::models::Models;
@@ -24,6 +25,12 @@ pub enum Failed {
     Late(Duration),
     /// Another status than success, and the text.
     Status(u16, String),
+    /// A redirect, which is not followed: the status and where it leads.
+    Moved(u16, String),
+    /// The address has a name that does not resolve.
+    NoName(NoName),
+    /// A web page (HTML) in place of what it should be.
+    Page,
     /// Not what it should be.
     Unreadable,
 }
@@ -35,6 +42,9 @@ impl fmt::Display for Failed {
             Self::Late(time) => write!(f, "no answer within {} s", time.as_secs()),
             Self::Status(status, text) if text.is_empty() => write!(f, "status {status}"),
             Self::Status(status, text) => write!(f, "status {status}: {text}"),
+            Self::Moved(status, to) => write!(f, "status {status}, a redirect to {to}"),
+            Self::NoName(name) => name.fmt(f),
+            Self::Page => f.write_str("a web page (HTML) answers"),
             Self::Unreadable => f.write_str("not the answer that it should be"),
         }
     }
@@ -43,6 +53,7 @@ impl fmt::Display for Failed {
 /// One replica.
 pub(super) struct Http<'a> {
     client: &'a reqwest::Client,
+    names: &'a Names,
     base: String,
     key: Option<String>,
     rank: Option<u16>,
@@ -53,6 +64,7 @@ impl<'a> Http<'a> {
         pool: &PoolConfig,
         replica: &ReplicaConfig,
         client: &'a reqwest::Client,
+        names: &'a Names,
     ) -> Self {
         let key = match &pool.api_key_file {
             Some(file) => tokio::fs::read_to_string(file).await.ok(),
@@ -60,6 +72,7 @@ impl<'a> Http<'a> {
         };
         Self {
             client,
+            names,
             base: replica.api.clone(),
             key: key.map(|key| key.trim().to_owned()),
             rank: replica.data_parallel_rank,
@@ -68,9 +81,13 @@ impl<'a> Http<'a> {
 
     async fn take(
         &self,
+        url: &str,
         mut request: reqwest::RequestBuilder,
         time: Duration,
     ) -> Result<Vec<u8>, Failed> {
+        if let Some(name) = self.names.lost(url) {
+            return Err(Failed::NoName(name.clone()));
+        }
         if let Some(key) = &self.key {
             request = request.bearer_auth(key);
         }
@@ -83,6 +100,11 @@ impl<'a> Http<'a> {
         };
         let mut response = request.timeout(time).send().await.map_err(failed)?;
         let status = response.status();
+        if status.is_redirection() {
+            let to = response.headers().get(reqwest::header::LOCATION);
+            let to = to.map_or(&[][..], |to| to.as_bytes());
+            return Err(Failed::Moved(status.as_u16(), destination(url, to)));
+        }
         let mut body = Vec::new();
         while let Some(chunk) = response.chunk().await.map_err(failed)? {
             if body.len() + chunk.len() > BYTES_MAX {
@@ -98,7 +120,7 @@ impl<'a> Http<'a> {
     }
 
     async fn get(&self, url: &str) -> Result<Vec<u8>, Failed> {
-        self.take(self.client.get(url), ANSWER_TIMEOUT).await
+        self.take(url, self.client.get(url), ANSWER_TIMEOUT).await
     }
 
     pub(super) async fn status(&self, url: &str) -> Result<(), Failed> {
@@ -120,15 +142,23 @@ impl<'a> Http<'a> {
     }
 
     pub(super) async fn models(&self) -> Result<Models, Failed> {
-        Models::parse(&self.api("/v1/models").await?).ok_or(Failed::Unreadable)
+        let bytes = self.api("/v1/models").await?;
+        let page = is_page(&String::from_utf8_lossy(&bytes));
+        let otherwise = if page {
+            Failed::Page
+        } else {
+            Failed::Unreadable
+        };
+        Models::parse(&bytes).ok_or(otherwise)
     }
 
     async fn post(&self, path: &str, body: &Value, time: Duration) -> Result<Vec<u8>, Failed> {
-        let mut request = self.client.post(format!("{}{path}", self.base)).json(body);
+        let url = format!("{}{path}", self.base);
+        let mut request = self.client.post(&url).json(body);
         if let Some(rank) = self.rank {
             request = request.header("x-data-parallel-rank", rank.to_string());
         }
-        self.take(request, time).await
+        self.take(&url, request, time).await
     }
 
     /// Sends a request and reads the whole answer.
@@ -201,6 +231,31 @@ fn ids(told: Option<&Value>) -> Result<Vec<u32>, Failed> {
     serde_json::from_value(told.clone()).map_err(|_| Failed::Unreadable)
 }
 
+/// Whether a text is HTML, and neither JSON nor metrics.
+pub(in crate::doctor) fn is_page(text: &str) -> bool {
+    text.trim_start_matches('\u{feff}')
+        .trim_start()
+        .starts_with('<')
+}
+
+/// Where a redirect leads, without what may be secret there (a login, a query), shortened.
+fn destination(from: &str, location: &[u8]) -> String {
+    let location = String::from_utf8_lossy(location);
+    let to = reqwest::Url::parse(from).and_then(|from| from.join(&location));
+    let told = match to {
+        Ok(mut to) if !location.is_empty() => {
+            // They only fail where there is no host.
+            let _ = to.set_username("");
+            let _ = to.set_password(None);
+            to.set_query(None);
+            to.set_fragment(None);
+            to.to_string()
+        }
+        _ => "nowhere".to_owned(),
+    };
+    told.chars().take(TOLD_CHARS).collect()
+}
+
 /// What an error says, shortened.
 fn message(body: &[u8]) -> String {
     let told: Option<Value> = serde_json::from_slice(body).ok();
@@ -211,4 +266,25 @@ fn message(body: &[u8]) -> String {
     let text = String::from_utf8_lossy(body);
     let text = found.unwrap_or(text.trim());
     text.chars().take(TOLD_CHARS).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn destinations() {
+        let from = "http://[::1]:1/v1/models";
+        for (location, to) in [
+            ("http://b:2/v1/models", "http://b:2/v1/models"),
+            ("/login?next=x#y", "http://[::1]:1/login"),
+            ("https://a:secret@b/?token=x", "https://b/"),
+            ("", "nowhere"),
+            ("http://[", "nowhere"),
+        ] {
+            assert_eq!(destination(from, location.as_bytes()), to);
+        }
+        let long = format!("/{}", "x".repeat(9999));
+        assert_eq!(destination(from, long.as_bytes()).len(), TOLD_CHARS);
+    }
 }

@@ -8,6 +8,7 @@ use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::CONNECT_TIMEOUT;
+use super::names::NoName;
 
 /// How long a socket may take to name itself.
 const WORDS_TIMEOUT: Duration = Duration::from_secs(2);
@@ -25,6 +26,8 @@ pub enum Peer {
     Socket(String),
     /// No connection.
     Nobody,
+    /// The endpoint has a name that does not resolve.
+    NoName(NoName),
     /// Connections are accepted, and nothing is said for so many seconds.
     Silent(u64),
     /// Something that speaks no ZeroMQ.
