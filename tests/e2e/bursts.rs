@@ -58,14 +58,10 @@ fn engines_of(answered: &[(Reply, Entry)]) -> BTreeSet<&str> {
 
 /// Waits until the control plane has heard from all engines that they have nothing to do.
 async fn idle(stack: &Stack) -> Result<()> {
-    let client = Client::new(stack.ports.control_plane)?;
-    let token = [("authorization", "Bearer change-me-gateway-token")];
     wait("the engines to be idle", PATIENCE, async || {
-        let answer = client.get_with("/v1/status", &token).await;
-        let Ok((200, text)) = answer else {
+        let Ok(status) = stack.status().await else {
             return false;
         };
-        let status: Value = serde_json::from_str(&text).unwrap_or_default();
         let replicas = status["pools"][0]["replicas"].as_array();
         replicas.is_some_and(|all| {
             !all.is_empty() && all.iter().all(|r| r["running"] == 0 && r["waiting"] == 0)

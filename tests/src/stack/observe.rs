@@ -129,6 +129,19 @@ impl Stack {
         Ok(serde_json::from_slice(&out.stdout)?)
     }
 
+    /// The control plane's status, as its page shows it.
+    ///
+    /// # Errors
+    /// It does not answer, or with something else.
+    pub async fn status(&self) -> Result<Value> {
+        let client = Client::new(self.ports.control_plane)?;
+        let token = format!("Bearer {TOKEN}");
+        let headers = [("authorization", token.as_str())];
+        let (code, text) = client.get_with("/v1/status", &headers).await?;
+        ensure!(code == 200, "{code}: {text}");
+        Ok(serde_json::from_str(&text)?)
+    }
+
     /// The control plane's metrics.
     ///
     /// # Errors

@@ -137,12 +137,17 @@ impl<'a> Polls<'a> {
     }
 }
 
+/// Polls that were not answered, or refused.
+fn failed(stats: Stats<'_>) -> u64 {
+    let failed = FAILURES.iter().map(|(result, _)| stats.polls(result));
+    failed.sum::<u64>() + stats.polls(UNAUTHORIZED)
+}
+
 /// Why polls say nothing yet, if Envoy has started so lately that they cannot.
 pub(super) fn unsettled(stats: &str, age: Age) -> Option<String> {
     let stats = Stats(stats);
     let answered = stats.polls("ok");
-    let failed = FAILURES.iter().map(|(result, _)| stats.polls(result));
-    let failed = failed.sum::<u64>() + stats.polls(UNAUTHORIZED);
+    let failed = failed(stats);
     if answered == 0 && (!age.live || age.is_below(SETTLED_S)) {
         return Some("Envoy has just started: look again".to_owned());
     }
@@ -235,8 +240,7 @@ impl Causes {
             }
             Now::Answered => {
                 let ok = polls.last.polls("ok");
-                let failed = FAILURES.iter().map(|(result, _)| polls.last.polls(result));
-                let failed = failed.sum::<u64>() + polls.last.polls(UNAUTHORIZED);
+                let failed = failed(polls.last);
                 let found = format!(
                     "polls are answered now; since the start {ok} were, and {failed} failed"
                 );
